@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
 use pelago_keynote::{
-    Assertion, CREDENTIAL_BYTES, Compliance, ComplianceQuery, Principal, Revocation, SharedFolder,
+    Assertion, CREDENTIAL_BYTES, Compliance, ComplianceQuery, Principal, Revocation, Grant,
     Values, armor, unarmor,
 };
 
@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(assertion) = &parsed {
         assert_eq!(assertion.text().as_bytes(), bytes);
         assert_eq!(Assertion::parse(bytes).as_ref(), Ok(assertion));
-        let _granted = SharedFolder::of(assertion);
+        let _granted = Grant::of(assertion);
         let _verified = assertion.verify();
         check_print(assertion);
         assert_eq!(answer(assertion), answer(assertion));

@@ -1,10 +1,11 @@
-//! Parses any text as a key of OpenSSH, public and private, and any bytes as what such a private
-//! file encodes. A public key has one text of ours.
+//! Parses any text as a key of OpenSSH, public and private, and as a list of named keys, and any
+//! bytes as what such a private file encodes. A public key has one text of ours.
 #![no_main]
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use libfuzzer_sys::fuzz_target;
+use pelago_keynote::key::named::NamedKeys;
 use pelago_net::key::PublicKey;
 use pelago_net::key::openssh::private;
 
@@ -18,6 +19,10 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(key) = text.parse::<PublicKey>() {
         assert!(PublicKey::is_meant(text.trim()));
         assert_eq!(PublicKey::from_own_text(&key.to_string()), Ok(key));
+    }
+    if let Ok(list) = NamedKeys::parse(text) {
+        let again = NamedKeys::parse(&list.to_text()).expect("a list is read again");
+        assert!(again.iter().eq(list.iter()));
     }
     if let Ok(key) = private::parse(text) {
         let public = private::parse(text.trim()).map(|again| again.public());

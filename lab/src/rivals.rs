@@ -5,6 +5,7 @@
 //! processes of a file system, at both ends.
 
 mod bulk;
+mod discfs;
 mod peers;
 
 use std::fs;
@@ -22,6 +23,8 @@ use crate::kit::report::{failed, text};
 const WANTED: f64 = 3.0;
 /// The benchmarks of `pelago bench` that run on mounts.
 const BENCHES: [&str; 3] = ["meta", "io", "tree"];
+/// The file systems beside Pelago.
+const OTHERS: [&str; 2] = ["sshfs", "gluster"];
 /// Packages that every measurement needs.
 const PACKAGES: [&str; 2] = ["iproute2", "iperf3"];
 
@@ -38,19 +41,22 @@ struct Options {
     /// Bytes of the large file.
     mib: u64,
     bulk: bool,
+    /// DisCFS's measurements alone, with all memory limited.
+    discfs: bool,
     json: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            others: KINDS[1..].iter().map(|kind| kind.name.to_owned()).collect(),
+            others: OTHERS.map(str::to_owned).to_vec(),
             benches: BENCHES.map(str::to_owned).to_vec(),
             rounds: 3,
             names: 4000,
             at_most: 1,
             mib: 256,
             bulk: false,
+            discfs: false,
             json: false,
         }
     }
@@ -69,17 +75,30 @@ impl Options {
                     options.others.clear();
                     options.benches.clear();
                 }
+                "--discfs" => {
+                    options.discfs = true;
+                    options.rounds = discfs::ROUNDS;
+                    options.mib = discfs::MIB;
+                    options.others = discfs::OTHERS.map(str::to_owned).to_vec();
+                }
                 "--json" => options.json = true,
                 "--rounds" => options.rounds = arguments::number(value()?, "rounds")?,
                 "--names" => options.names = arguments::number(value()?, "names")?,
                 "--at-most" => options.at_most = arguments::number(value()?, "seconds")?,
                 "--mib" => options.mib = arguments::number(value()?, "MiB")?,
-                "--others" => options.others = list(value()?, &KINDS.map(|kind| kind.name)[1..])?,
+                "--others" => options.others = list(value()?, options.known())?,
                 "--benches" => options.benches = list(value()?, &BENCHES)?,
                 other => return Err(format!("no option `{other}`")),
             }
         }
         Ok(options)
+    }
+}
+
+impl Options {
+    /// Returns the file systems that can be chosen.
+    const fn known(&self) -> &'static [&'static str] {
+        if self.discfs { &discfs::OTHERS } else { &OTHERS }
     }
 }
 
@@ -102,13 +121,16 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     }
     let logs = mounted::log_folder("rivals")?;
     let pelago = mounted::build()?;
+    if options.discfs {
+        return discfs::run(&options, &pelago, &logs);
+    }
     let is_chosen = |name: &str| name == "pelago" || options.others.iter().any(|it| it == name);
     let kinds: Vec<_> = KINDS.iter().filter(|kind| is_chosen(kind.name)).collect();
     let packages = kinds.iter().flat_map(|kind| kind.packages).chain(&PACKAGES);
     tools::install_packages(&packages.copied().collect::<Vec<_>>(), &logs)?;
     let scratch = Scratch::new()?;
     let namespaces = Namespaces::join(&logs)?;
-    let lab = Lab { pelago: &pelago, namespaces: &namespaces, folder: &scratch.0 };
+    let lab = Lab { pelago: &pelago, namespaces: &namespaces, folder: &scratch.0, ends: None };
     // Dropped first: the mounts go before their processes.
     let peers = kinds.iter().map(|kind| kind.start(&lab)).collect::<Result<Vec<_>, _>>()?;
     let mut measured = json!({ "version": 1 });
@@ -249,7 +271,14 @@ mod tests {
         assert_eq!((options.rounds, options.others), (5, words(&["sshfs"])));
         let bulk = Options::parse(&words(&["--bulk", "--mib", "64"])).unwrap();
         assert_eq!((bulk.mib, bulk.benches.len(), bulk.others.len()), (64, 0, 0));
-        for wrong in [&["--others", "nfs"][..], &["--rounds"], &["--rounds", "x"], &["meta"]] {
+        let discfs = Options::parse(&words(&["--discfs", "--others", "guest,ext4"])).unwrap();
+        assert_eq!((discfs.mib, discfs.others), (512, words(&["guest", "ext4"])));
+        for wrong in [
+            &["--others", "nfs"][..],
+            &["--discfs", "--others", "gluster"],
+            &["--rounds"],
+            &["meta"],
+        ] {
             assert!(Options::parse(&words(wrong)).is_err(), "{wrong:?}");
         }
     }

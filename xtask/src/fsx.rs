@@ -11,6 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pelago_testbed::mounted::{self, Mounted};
+use pelago_testbed::run_as::Way;
 use pelago_testbed::{VerbResult, arguments, run_as, tools, workspace};
 
 use crate::steps::{self, Step};
@@ -33,13 +34,29 @@ struct Mode {
     /// A file in `conformance/fsx`, without `.toml`.
     config: &'static str,
     path: &'static str,
+    mounts: Mounts,
+}
+
+/// The mount that a mode uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mounts {
+    /// The server's own, or one far mount.
+    Any,
+    /// That of a guest.
+    Guest,
+}
+
+const fn mode(name: &'static str, config: &'static str, path: &'static str) -> Mode {
+    Mode { name, config, path, mounts: Mounts::Any }
 }
 
 const MODES: &[Mode] = &[
-    Mode { name: "passthrough", config: "mapped", path: "always" },
-    Mode { name: "mmap", config: "mapped", path: "never" },
-    Mode { name: "daemon", config: "unmapped", path: "never" },
-    Mode { name: "small", config: "small", path: "never" },
+    mode("passthrough", "mapped", "always"),
+    mode("mmap", "mapped", "never"),
+    mode("daemon", "unmapped", "never"),
+    mode("small", "small", "never"),
+    Mode { mounts: Mounts::Guest, ..mode("guest", "mapped", "never") },
+    Mode { mounts: Mounts::Guest, ..mode("guest-small", "small", "never") },
 ];
 
 /// Runs every mode on a volume of its own, for the given number of operations; or, with `--two`,
@@ -62,7 +79,7 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
         let steps = chosen.map(|(mode, seed)| Step {
             name: mode.name.to_owned(),
             path: mode.path,
-            ways: run_as.ways,
+            ways: if mode.mounts == Mounts::Guest { &[Way::Guest] } else { run_as.ways },
             packages: &[],
             needs_root: mode.path == "always",
             run: Box::new(move |volume| exercise(fsx, mode, operations, seed, volume)),

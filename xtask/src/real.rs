@@ -1,8 +1,8 @@
 //! `real`: programs that people use, each on a volume of its own, which must be whole afterwards.
 //!
 //! A program is a script in `conformance/real`. Root runs each twice: with the data path that the
-//! volume chooses for each file, and with passthrough for every file. Those of two far mounts run
-//! once.
+//! volume chooses for each file, and with passthrough for every file. Those of two far mounts, and
+//! of a guest's, run once.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -35,6 +35,8 @@ enum Mounts {
     Own,
     /// Two far mounts of one volume: `$POINT` over TLS, `$OTHER` by the Unix socket.
     TwoFar,
+    /// The mount of a guest, who may change all in it.
+    Guest,
 }
 
 const fn program(name: &'static str, packages: &'static [&'static str]) -> Program {
@@ -54,6 +56,8 @@ const PROGRAMS: &[Program] = &[
     program("bonnie", &["bonnie++"]),
     Program { mounts: Mounts::TwoFar, ..program("git-far", &["git"]) },
     Program { mounts: Mounts::TwoFar, ..program("sqlite-far", &["sqlite3"]) },
+    Program { mounts: Mounts::Guest, ..program("git-guest", &["git"]) },
+    Program { mounts: Mounts::Guest, ..program("sqlite-guest", &["sqlite3"]) },
 ];
 
 /// Runs all programs, or the named ones.
@@ -78,13 +82,14 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
 fn steps_of(program: &'static Program, run_as: &RunAs) -> Vec<Step<'static>> {
     let (paths, ways): (_, &[Way]) = match program.mounts {
         Mounts::TwoFar => (vec!["never"], &[Way::Tls, Way::Unix]),
+        Mounts::Guest => (vec!["never"], &[Way::Guest]),
         Mounts::Own if run_as.is_far() => (Vec::new(), run_as.ways),
         _ => (run_as.paths(&["auto", "always"]), run_as.ways),
     };
     let step = |path| Step {
         name: match program.mounts {
-            Mounts::TwoFar => program.name.to_owned(),
-            _ => format!("{} ({})", program.name, run_as.describe(path)),
+            Mounts::TwoFar | Mounts::Guest => program.name.to_owned(),
+            Mounts::Any | Mounts::Own => format!("{} ({})", program.name, run_as.describe(path)),
         },
         path,
         ways,

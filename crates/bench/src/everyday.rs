@@ -1,26 +1,26 @@
 //! The everyday work of a programmer, measured with the real programs: `tar`, `cp`, `grep`, `git`
 //! and `rm` over a tree like a program's source.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
-
 use crate::process::children_cpu;
+use crate::programs::Programs;
 use crate::timing::{Sample, Stopwatch};
-use crate::{BenchError, Contender, drop_caches, turns};
+use crate::{BenchError, Contender, drop_caches, settle, turns};
 
 pub use report::{EverydayReport, JobFigures, JobTimes};
 
 use job::{JOBS, Job, TREE};
-use programs::Programs;
 use sources::Sources;
 
-mod generated;
+pub(crate) mod generated;
 mod job;
-mod programs;
 mod report;
 mod sources;
+
+/// The programs that do the jobs and check them.
+const PROGRAMS: [&str; 6] = ["tar", "cp", "grep", "git", "rm", "diff"];
 
 /// The size of a measurement of [`everyday()`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub fn everyday(
     if contenders.is_empty() {
         return Err(BenchError::NoContender);
     }
-    let programs = Programs::new(work.join("home"))?;
+    let programs = Programs::new(work.join("home"), &PROGRAMS)?;
     let sources = Sources::new(work, options, &programs)?;
     let desk = Desk { programs, sources, cold: options.cold, drops: drop_caches() };
     let mut samples = vec![vec![Vec::new(); contenders.len()]; JOBS.len()];
@@ -173,22 +173,6 @@ impl Desk {
     }
 }
 
-/// Waits until all writes are on the disks: those that the file system holds back, and then those
-/// of its daemon to another file system.
-fn settle(path: &Path) -> Result<(), BenchError> {
-    let settled = || -> Result<(), Errno> {
-        let dir =
-            File::open(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        // Some file systems do not sync directories.
-        let _unsupported = rustix::fs::fsync(&dir);
-        rustix::fs::syncfs(&dir)
-    };
-    let failed = |source| BenchError::Step { step: "syncfs", path: path.to_owned(), source };
-    settled().map_err(failed)?;
-    rustix::fs::sync();
-    Ok(())
-}
-
 /// Returns the sums over all jobs, from `samples[job][contender][round]`.
 fn sums(samples: &[Vec<Vec<Sample>>]) -> Vec<Vec<Sample>> {
     let mut sums: Vec<Vec<Sample>> = Vec::new();
@@ -255,7 +239,7 @@ mod tests {
     fn a_result_that_is_wrong_ends_the_measurement() {
         let [work, dir] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let options = EverydayOptions { files: 20, ..EverydayOptions::default() };
-        let programs = Programs::new(work.path().join("home")).unwrap();
+        let programs = Programs::new(work.path().join("home"), &PROGRAMS).unwrap();
         let sources = Sources::new(work.path(), &options, &programs).unwrap();
         let desk = Desk { programs, sources, cold: false, drops: false };
         let contender = Contender::new(dir.path());

@@ -10,7 +10,8 @@
 
 #![forbid(unsafe_code)]
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use pelago_wire::Error;
@@ -18,10 +19,12 @@ use rustix::io::Errno;
 
 pub use contender::Contender;
 pub use direct::{DirectOptions, DirectReport, Window, direct};
+pub use discfs::{DiscfsFigures, DiscfsOptions, DiscfsReport, DiscfsRow, Paper, discfs};
 pub use everyday::{EverydayOptions, EverydayReport, JobFigures, JobTimes, everyday};
 pub use fill::{FillReport, fill};
 pub use io::{IoOptions, io};
 pub use leases::{LeaseClients, LeaseStep, LeasesReport, leases};
+pub use memory_limit::MemoryLimit;
 pub use meta::{MetaOptions, meta};
 pub use report::{Figures, Ratio, Report, Row, quartiles};
 pub use tree::{ColdContender, Restart, TreeOptions, tree};
@@ -29,13 +32,16 @@ pub use tree::{ColdContender, Restart, TreeOptions, tree};
 pub mod circus;
 mod contender;
 mod direct;
+mod discfs;
 mod everyday;
 mod fill;
 pub mod find;
 mod io;
 mod leases;
+mod memory_limit;
 mod meta;
 mod process;
+mod programs;
 mod report;
 mod timing;
 mod tree;
@@ -146,6 +152,22 @@ pub enum BenchError {
 fn turns(round: u32, contenders: usize) -> impl Iterator<Item = usize> {
     let first = round as usize % contenders.max(1);
     (first..contenders).chain(0..first)
+}
+
+/// Waits until all writes are on the disks: those that the file system holds back, and then those
+/// of its daemon to another file system.
+fn settle(path: &Path) -> Result<(), BenchError> {
+    let settled = || -> Result<(), Errno> {
+        let dir =
+            File::open(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        // Some file systems do not sync directories.
+        let _unsupported = rustix::fs::fsync(&dir);
+        rustix::fs::syncfs(&dir)
+    };
+    let failed = |source| BenchError::Step { step: "syncfs", path: path.to_owned(), source };
+    settled().map_err(failed)?;
+    rustix::fs::sync();
+    Ok(())
 }
 
 /// Makes the kernel drop its page, dentry and inode caches; returns `false` if that is not

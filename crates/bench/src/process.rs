@@ -12,6 +12,11 @@ pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {
     times_of(&pid.to_string(), 14)
 }
 
+/// Returns the CPU time of those processes that exist.
+pub(crate) fn cpu_of_all(pids: &[u32]) -> Duration {
+    pids.iter().filter_map(|pid| cpu_of(*pid)).sum()
+}
+
 /// Returns the CPU time of this process, all threads together, in nanoseconds' resolution.
 pub(crate) fn own_cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::Contender;
-use crate::process::{cpu_of, own_cpu};
+use crate::process::{cpu_of_all, own_cpu};
 
 /// The measurement of one step on one directory.
 #[derive(Debug, Clone, Default)]
@@ -20,11 +20,6 @@ pub(crate) struct Sample {
     pub(crate) latencies: Vec<u32>,
     /// Time of the longest operation.
     pub(crate) worst: Duration,
-}
-
-/// Returns the CPU time of those processes that exist.
-fn cpu_of_all(pids: &[u32]) -> Duration {
-    pids.iter().filter_map(|pid| cpu_of(*pid)).sum()
 }
 
 /// Collects a [`Sample`] from [`Stopwatch::start`] to [`Stopwatch::stop`].

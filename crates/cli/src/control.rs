@@ -6,7 +6,7 @@
 //! `{"version":1,"ask":"unmount","force":false}`,
 //! `"ask":"listen"` with `"at"`, `"ask":"invite"` with `"name"`, `"key"` and `"until"`,
 //! `"ask":"sites"`, `"ask":"mirror"` with `"peer"`, `"ask":"end-mirror"`,
-//! `"ask":"wait-for-mirror"` with `"commit"`, `"ask":"credentials"`, or
+//! `"ask":"wait-for-mirror"` with `"commit"`, `"ask":"credentials"` with `"name"`, or
 //! `"ask":"promote"` with `"volume"`; the reply is an object ([`ControlReply`]). After a
 //! successful `unmount` the connection stays open until the process ends.
 
@@ -41,7 +41,11 @@ pub(crate) enum Request {
         force: bool,
     },
     /// Tell the credentials by which this is the mount of a guest.
-    Credentials,
+    Credentials {
+        /// The name in the root of the mount that they are for, as printable ASCII; `None` for the
+        /// root itself.
+        name: Option<String>,
+    },
     /// Invite another site to the volume.
     Invite {
         /// The name of the site.
@@ -87,7 +91,9 @@ impl Request {
             Self::Invite { name, key, until } => json!({
                 "version": PROTOCOL, "ask": "invite", "name": name, "key": key, "until": until
             }),
-            Self::Credentials => json!({ "version": PROTOCOL, "ask": "credentials" }),
+            Self::Credentials { name } => {
+                json!({ "version": PROTOCOL, "ask": "credentials", "name": name })
+            }
             Self::Sites => json!({ "version": PROTOCOL, "ask": "sites" }),
             Self::Listen { at } => json!({ "version": PROTOCOL, "ask": "listen", "at": at }),
             Self::Mirror { peer } => {
@@ -112,7 +118,9 @@ impl Request {
         match object["ask"].as_str() {
             Some("status") => Ok(Self::Status),
             Some("unmount") => Ok(Self::Unmount { force: object["force"] == true }),
-            Some("credentials") => Ok(Self::Credentials),
+            Some("credentials") => {
+                Ok(Self::Credentials { name: object["name"].as_str().map(str::to_owned) })
+            }
             Some("sites") => Ok(Self::Sites),
             Some("invite") => {
                 let text = |field: &str| object[field].as_str().map(str::to_owned);
@@ -172,7 +180,7 @@ mod tests {
             Request::Unmount { .. } => ControlReply::Busy("/v/files".into()),
             Request::Listen { at } => ControlReply::Listening(at.unwrap_or_default()),
             Request::Invite { .. } => ControlReply::Invited(1),
-            Request::Credentials => ControlReply::Credentials("block".to_owned()),
+            Request::Credentials { .. } => ControlReply::Credentials("block".to_owned()),
             Request::Sites => ControlReply::Sites { own: 0, others: vec![SiteLine::sample()] },
             Request::Mirror { .. } | Request::EndMirror => ControlReply::MirrorSet,
             Request::WaitForMirror { .. } => ControlReply::Mirrored { commit: 1, done: true },
@@ -192,7 +200,7 @@ mod tests {
         let end = Request::EndMirror;
         let status = Request::Status;
         let sites = Request::Sites;
-        let own = Request::Credentials;
+        let own = Request::Credentials { name: None };
         for request in [status, unmount, listen, invite, sites, promote, mirror, wait, end, own] {
             let line = request.to_json().to_string();
             assert_eq!(Request::parse(line.as_bytes()), Ok(request));

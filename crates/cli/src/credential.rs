@@ -9,7 +9,7 @@ use pelago_keynote::{ArmorError, unarmor};
 use pelago_net::key::address::ServerAddress;
 
 pub(crate) use chain::{Chain, ChainError, Link, NarrowError, Wanted};
-pub(crate) use whereabouts::{Whereabouts, printable};
+pub(crate) use whereabouts::{Whereabouts, printable, raw};
 pub(crate) use words::{granted, until};
 
 use crate::failure::{Exit, Failure, Outcome};

@@ -3,25 +3,27 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use pelago_client::Files;
-use pelago_holder::{Attached, Holder};
+use pelago_holder::Holder;
 use pelago_keynote::armor;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount};
 use pelago_net::tls::TlsError;
 use pelago_net::{ClientRole, ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_server::inode_table_bytes;
+use pelago_store::clock;
 use pelago_wire::handshake::RefusalCode;
-use pelago_wire::{InodeId, LeasedService, limits};
-use rustix::process::{getgid, getuid};
+use pelago_wire::{Bulk, Context, InodeId, LeasedService, Reply, Request as FarRequest, limits};
 
 use crate::control::{Control, ControlReply, Request};
-use crate::credential::Chain;
+use crate::credential::raw;
 use crate::daemon::{Events, Stop, Watched, errors, no_ring, unmount};
 use crate::data_path::IoUring;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::guard::Guard;
+use crate::guest::Guest;
 use crate::runtime_dir::RuntimeDir;
 use crate::status_report::{FarReport, GuardReport};
 use crate::{allocator, stale_mount};
@@ -53,28 +55,6 @@ pub(crate) struct FarPlan {
     pub(crate) memory_bytes: u64,
     /// The credentials of a guest and its root; `None` for a machine that the server knows.
     pub(crate) guest: Option<Guest>,
-}
-
-/// The credentials of a guest, and its root.
-#[derive(Debug, Clone)]
-pub(crate) struct Guest {
-    /// The texts of the credentials.
-    pub(crate) credentials: Vec<String>,
-    /// The directory that they grant.
-    pub(crate) directory: InodeId,
-}
-
-impl Guest {
-    /// Returns the guest with a chain of credentials.
-    pub(crate) fn of(chain: &Chain) -> Self {
-        let directory = InodeId::from_raw(chain.last.share.directory);
-        Self { credentials: chain.texts(), directory }
-    }
-
-    /// Returns the role in which a guest connects.
-    pub(crate) fn role(&self) -> ClientRole {
-        ClientRole::Guest(self.credentials.iter().map(|text| text.clone().into_bytes()).collect())
-    }
 }
 
 /// A mount of a volume that another process serves.
@@ -109,6 +89,7 @@ impl FarMount {
         };
         let remote = Remote::connect(options, PATIENCE);
         let remote = Arc::new(remote.map_err(|error| connect_failed(error, &plan.source))?);
+        plan.guest.as_ref().map_or(Ok(()), |guest| attach(&remote, guest))?;
         let holder = Holder::new(service(&remote, plan.guest.as_ref()));
         let options = MountOptions {
             mount_point: plan.point.clone(),
@@ -178,7 +159,7 @@ impl Parts {
         let parts = self.clone();
         let handler = move |request| match request {
             Request::Status => ControlReply::Far(parts.report()),
-            Request::Credentials => parts.credentials(),
+            Request::Credentials { name } => parts.credentials(name.as_deref()),
             Request::Listen { .. }
             | Request::Invite { .. }
             | Request::Sites
@@ -207,13 +188,17 @@ impl Parts {
         server.map_or_else(|| self.plan.source.clone(), |server| server.to_string())
     }
 
-    /// Returns the credentials of a guest, which it shares on.
-    fn credentials(&self) -> ControlReply {
-        let block = self.plan.guest.as_ref().map(|guest| armor(&guest.credentials));
-        match block {
+    /// Returns the credentials by which a guest has a name in its root, which it shares on.
+    fn credentials(&self, name: Option<&str>) -> ControlReply {
+        let Some(guest) = &self.plan.guest else {
+            return ControlReply::Failed("this mount is not that of a guest".to_owned());
+        };
+        let name = name.map(|name| raw(name).unwrap_or_default());
+        match guest.chain_of(name.as_deref()).map(|chain| armor(chain)) {
             Some(Ok(block)) => ControlReply::Credentials(block),
             Some(Err(error)) => ControlReply::Failed(error.to_string()),
-            None => ControlReply::Failed("this mount is not that of a guest".to_owned()),
+            // It is the root of names that were attached one by one.
+            None => ControlReply::Credentials(String::new()),
         }
     }
 
@@ -239,17 +224,49 @@ impl Parts {
     }
 }
 
-/// Returns the tree that is mounted: the whole volume, or the directory of a guest.
+/// Returns the tree that is mounted: the whole volume, or that of a guest.
 fn service(remote: &Arc<Remote>, guest: Option<&Guest>) -> Arc<dyn LeasedService> {
     let remote = Arc::clone(remote);
     match guest {
         None => remote,
-        Some(guest) => {
-            let uid = getuid().as_raw();
-            let gid = getgid().as_raw();
-            Arc::new(Attached::new(remote, guest.directory, uid, gid))
+        Some(guest) => guest.tree(remote, clock::now()),
+    }
+}
+
+/// Attaches the further chains of a guest, so that a person learns which one is refused.
+fn attach(remote: &Remote, guest: &Guest) -> Outcome<()> {
+    for (at, chain) in guest.chains.iter().enumerate().skip(1) {
+        let chain = chain.iter().map(|text| text.clone().into_bytes()).collect();
+        let (sender, answer) = channel();
+        let done = Box::new(move |result, _granted| {
+            // The other end waits below, or has given up.
+            let _sent = sender.send(result);
+        });
+        let request = FarRequest::Attach { chain };
+        remote.ask_leased(&Context::direct(0, 0), request, Bulk::None, done);
+        let refused = |why: String| {
+            Failure::new(Exit::Denied, AttachRefused { name: guest.shown(at), why })
+                .hint("ask for another one, or attach the others without it")
+        };
+        match answer.recv_timeout(PATIENCE) {
+            Ok(Ok(Reply::Bytes(why))) if why.is_empty() => {}
+            Ok(Ok(Reply::Bytes(why))) => {
+                let why = String::from_utf8_lossy(&why).escape_debug().to_string();
+                return Err(refused(why));
+            }
+            Ok(Ok(_)) => return Err(refused("it gives another answer".to_owned())),
+            Ok(Err(error)) => return Err(refused(error.to_string())),
+            Err(_) => return Err(refused("it does not answer".to_owned())),
         }
     }
+    Ok(())
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the server refuses the credential for {name}: {why}")]
+struct AttachRefused {
+    name: String,
+    why: String,
 }
 
 /// Removes dead Pelago mounts from a mount point.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use pelago_net::clients::KeyName;
 use pelago_net::key::{KeyTextError, PublicKey};
 
 /// Bytes of the file of a public key; the largest RSA key of OpenSSH, which is refused by its name,
@@ -19,6 +20,9 @@ pub(crate) enum KeyArgumentError {
     /// It is neither meant as a key nor the path of a file. It is not shown: it may be secret.
     #[error("{}, and no file has this name", KeyTextError::Beginning)]
     Neither,
+    /// It is the name of a key, and the path of a file.
+    #[error("{0} is the name of a key and that of a file here: `./{0}` is the file")]
+    Ambiguous(KeyName),
     /// The file cannot be read.
     #[error("reading {} failed", path.display())]
     Read {

@@ -141,7 +141,7 @@ fn open_control(folder: &Folder, kept: Kept, events: &Events) -> Outcome<Control
         | Request::Listen { .. }
         | Request::Mirror { .. }
         | Request::EndMirror
-        | Request::Credentials
+        | Request::Credentials { .. }
         | Request::WaitForMirror { .. } => {
             ControlReply::Failed("this process keeps mirrors, and serves no volume".to_owned())
         }

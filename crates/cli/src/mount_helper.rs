@@ -3,10 +3,12 @@
 //!
 //! The helper is this binary under another name, by a link in `/sbin`. mount(8) passes it a source,
 //! a mount point and a list of options. It runs `pelago mount` in the background with equivalent
-//! arguments. An option without an equivalent is refused, as file systems of the kernel do.
+//! arguments, or `pelago attach` if the source is a file with a credential, `NAME.cred`. An option
+//! without an equivalent is refused, as file systems of the kernel do.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -18,6 +20,10 @@ use crate::failure::Exit;
 const NAME: &str = "mount.pelago";
 /// The argument with which `pelago mount` continues in the background.
 const DETACH: &str = "--detach";
+/// The argument with which `pelago mount` leaves access times as they are.
+const NO_ATIME: &str = "--noatime";
+/// The end of the name of a file with a credential.
+const CREDENTIAL: &[u8] = b".cred";
 /// The exit code of mount(8) for a wrong invocation or missing permissions.
 const USAGE: u8 = 1;
 /// The exit code of mount(8) for a mount that failed.
@@ -153,7 +159,11 @@ fn translate(args: impl Iterator<Item = OsString>) -> Result<MountCall, MountHel
             taken => taken?,
         }
     }
-    let mut args: Vec<OsString> = vec!["mount".into(), DETACH.into()];
+    let is_guest = source.as_bytes().ends_with(CREDENTIAL);
+    let verb = if is_guest { "attach" } else { "mount" };
+    let mut args: Vec<OsString> = vec![verb.into(), DETACH.into()];
+    // The access times of a guest's reads are never kept.
+    options.set.retain(|option| !is_guest || *option != NO_ATIME);
     args.extend(options.set.iter().map(OsString::from));
     args.extend(options.memory.map(|size| format!("--memory={size}").into()));
     args.extend(options.soft.map(|seconds| format!("--soft={seconds}").into()));
@@ -191,8 +201,8 @@ impl MountOptions {
         match name {
             "ro" => drop(self.set.insert("--read-only")),
             "rw" => drop(self.set.remove("--read-only")),
-            "noatime" => drop(self.set.insert("--noatime")),
-            "relatime" | "atime" => drop(self.set.remove("--noatime")),
+            "noatime" => drop(self.set.insert(NO_ATIME)),
+            "relatime" | "atime" => drop(self.set.remove(NO_ATIME)),
             name if IGNORED.contains(&name) => {}
             _ => return Err(unknown()),
         }
@@ -273,6 +283,21 @@ mod tests {
         let args = ["mount", "--detach", "--noatime", "--", source, "/mnt"];
         let args = args.map(OsString::from).to_vec();
         assert_eq!(call, MountCall { args, key: Some("/etc/k".to_owned()), is_fake: false });
+    }
+
+    /// The options are those of a mount.
+    #[test]
+    fn a_file_with_a_credential_is_attached() {
+        let line = "/etc/docs.cred /mnt -o ro,noatime,_netdev,soft=30,key=/etc/k";
+        let call = call(line).unwrap();
+        let args = ["attach", "--detach", "--read-only", "--soft=30", "--"];
+        let args = args.into_iter().chain(["/etc/docs.cred", "/mnt"]).map(OsString::from);
+        let args: Vec<OsString> = args.collect();
+        let key = Some("/etc/k".to_owned());
+        assert_eq!(call, MountCall { args: args.clone(), key, is_fake: false });
+        let program = OsString::from("pelago");
+        let parsed = Cli::try_parse_from([program].into_iter().chain(args)).unwrap();
+        assert!(matches!(parsed.verb, Verb::Attach(_)));
     }
 
     #[test]

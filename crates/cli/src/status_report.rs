@@ -164,6 +164,8 @@ pub(crate) struct SessionReport {
     pub(crate) id: String,
     /// The key of the other machine, or the user of this machine.
     pub(crate) peer: String,
+    /// The name of the key in the volume.
+    pub(crate) name: Option<String>,
     /// The session has a connection.
     pub(crate) connected: bool,
     /// Milliseconds since the client last sent something.
@@ -356,6 +358,7 @@ impl UpReport {
             sessions: vec![SessionReport {
                 id: "1f".to_owned(),
                 peer: "user 0".to_owned(),
+                name: Some("bob".to_owned()),
                 connected: true,
                 silent_ms: 18,
                 running: 19,

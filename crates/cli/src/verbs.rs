@@ -47,7 +47,7 @@ Share it:
   attach    Mount a folder that was shared with this user
   revoke    Take a credential back
   log       Print who has used a volume as a guest, and what was refused
-  key       Create keys, and say which machines may connect
+  key       Create keys, name them, and say which machines may connect
 
 Work on it in several offices:
   site      Invite an office to a volume, and give the volume a mirror

@@ -130,6 +130,52 @@ fn everyday_jobs_without_git() {
     assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "a scratch folder stays behind");
 }
 
+/// Small sizes; bonnie++ rests for three seconds before it seeks.
+#[test]
+fn small_measurements_of_discfs() {
+    let (_folder, root) = folder();
+    for name in ["one", "other", "tmp"] {
+        fs::create_dir(root.join(name)).unwrap();
+    }
+    let args = ["bench", "discfs", "one", "other", "--size", "8MiB", "--files", "40", "--json"];
+    let mut command = pelago(&root, args);
+    command.args(["--sources", "3", "--rounds", "1"]).env("TMPDIR", root.join("tmp"));
+    let ran = run(&mut command);
+    if ran.err.contains("it is in the Debian package") {
+        println!("skipped: {}", ran.err);
+        return;
+    }
+    let report = ran.expect_success().json();
+    assert_eq!((&report["version"], &report["bench"]), (&1.into(), &"discfs".into()));
+    assert_eq!(report["contenders"].as_array().unwrap(), &["one", "other"]);
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6, "{report}");
+    for row in rows {
+        assert!(row["figures"][1]["median"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["speeds"][0]["median"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    for name in ["one", "other", "tmp"] {
+        assert_eq!(fs::read_dir(root.join(name)).unwrap().count(), 0, "{name} has files");
+    }
+}
+
+/// Nothing was made before the program is missed, and its package is named.
+#[test]
+fn discfs_without_a_compiler() {
+    let (_folder, root) = folder();
+    fs::create_dir(root.join("programs")).unwrap();
+    let missing = |package: &str| {
+        let mut command = pelago(&root, ["bench", "discfs", "."]);
+        command.env("PATH", root.join("programs")).env("TMPDIR", &root);
+        let ran = run(&mut command).expect_code(1);
+        assert!(ran.err.contains(&format!("next: `apt install {package}`")), "{ran:?}");
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "a scratch folder stays behind");
+    };
+    missing("make");
+    symlink("/bin/true", root.join("programs/make")).unwrap();
+    missing("gcc");
+}
+
 /// Each question has as many hits as the corpus says, else the benchmark fails.
 #[test]
 fn a_small_find() {

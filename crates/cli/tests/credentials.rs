@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use pelago_keynote::{Credential, Principal, SharedFolder, armor};
+use pelago_keynote::{Credential, Grant, Principal, armor};
 use pelago_net::key::address::ServerAddress;
 use pelago_net::key::{PrivateKey, PublicKey, file};
 use pelago_store::volume::{Volume, VolumeOptions};
@@ -80,7 +80,7 @@ fn signed_for(
     until: Option<&str>,
 ) -> String {
     let until = until.map(str::to_owned);
-    let share = SharedFolder { until, ..SharedFolder::to_read([5; 16], 0x2a) };
+    let share = Grant { until, ..Grant::to_read([5; 16], 0x2a) };
     let licensee = Principal(*licensee.as_bytes());
     let conditions = share.conditions();
     let credential = Credential { comment, licensee, conditions: &conditions };
@@ -175,15 +175,15 @@ fn the_key_of_openssh_is_tried_after_the_own_one() {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     };
-    write(include_str!("../../net/src/key/openssh/vectors/plain.key"));
+    write(include_str!("../../keynote/src/key/openssh/vectors/plain.key"));
     home.attach("attach-not-yours-openssh", &block(&credential(&[], 2)));
-    write(include_str!("../../net/src/key/openssh/vectors/passphrase.key"));
+    write(include_str!("../../keynote/src/key/openssh/vectors/passphrase.key"));
     home.golden("attach-not-yours-passphrase", &["attach", "cred", "point"]);
-    let public = include_str!("../../net/src/key/openssh/vectors/passphrase.pub").parse();
+    let public = include_str!("../../keynote/src/key/openssh/vectors/passphrase.pub").parse();
     home.attach("attach-yours-passphrase", &block(&credential_for(&[], public.unwrap())));
     // A key that fits is taken: the next fault is that no address is in the credential.
-    write(include_str!("../../net/src/key/openssh/vectors/plain.key"));
-    let public = include_str!("../../net/src/key/openssh/vectors/plain.pub").parse();
+    write(include_str!("../../keynote/src/key/openssh/vectors/plain.key"));
+    let public = include_str!("../../keynote/src/key/openssh/vectors/plain.pub").parse();
     let own = block(&credential_for(&[], public.unwrap()));
     home.attach("attach-yours-openssh", &own);
     fs::remove_file(home.root.join(".config/pelago/key")).unwrap();
@@ -195,7 +195,7 @@ fn the_key_of_openssh_is_tried_after_the_own_one() {
 #[test]
 fn a_file_of_openssh_is_shown_as_a_key() {
     let home = Home::new();
-    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/src/key/openssh/vectors/");
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../keynote/src/key/openssh/vectors/");
     let shown = |name: &str| {
         let path = home.root.join("id");
         fs::copy(format!("{vectors}{name}.key"), &path).unwrap();
@@ -218,6 +218,15 @@ fn what_cannot_be_shared_is_refused_and_nothing_is_made() {
     home.golden("share-down", &["share", "vol", "--to", &to]);
     home.golden("share-elsewhere", &["share", "point", "--to", &to]);
     home.golden("share-key", &["share", "vol", "--to", "bob"]);
+    home.run(&["key", "name", "bob", &to, "-V", "vol"]).expect_success();
+    home.golden("share-name-down", &["share", "vol", "--to", "bob"]);
+    home.golden("revoke-name-down", &["revoke", "bob", "-V", "vol"]);
+    home.golden("revoke-name", &["revoke", "carol", "-V", "vol"]);
+    home.golden("revoke-key-cut", &["revoke", &to[..60]]);
+    fs::write(home.root.join("bob"), "").unwrap();
+    home.golden("share-name-and-file", &["share", "vol", "--to", "bob"]);
+    home.golden("revoke-name-and-file", &["revoke", "bob", "-V", "vol"]);
+    fs::remove_file(home.root.join("bob")).unwrap();
     let refused = |name: &str, with: &[&str]| {
         home.golden(name, &[&["share", "vol", "--to", &to], with].concat());
     };
@@ -228,7 +237,6 @@ fn what_cannot_be_shared_is_refused_and_nothing_is_made() {
     refused("share-rights", &["--rights", "rw"]);
     refused("share-rights-letters", &["--rights", "rq"]);
     refused("share-from", &["--from", "192.0.2.1/24"]);
-    refused("share-by-name", &["--by-name"]);
     fs::write(home.root.join("there"), "mine").unwrap();
     refused("share-out-exists", &["--out", "there"]);
     assert_eq!(fs::read_to_string(home.root.join("there")).unwrap(), "mine");

@@ -39,10 +39,10 @@ fn help() {
     for verb in VERBS {
         said(&format!("help-{verb}"), &[verb, "--help"]);
     }
-    for kind in ["meta", "io", "lib", "million", "tree", "everyday", "find"] {
+    for kind in ["meta", "io", "lib", "million", "tree", "everyday", "discfs", "find"] {
         said(&format!("help-bench-{kind}"), &["bench", kind, "--help"]);
     }
-    for what in ["new", "show", "allow", "remove", "list"] {
+    for what in ["new", "show", "allow", "remove", "name", "unname", "list"] {
         said(&format!("help-key-{what}"), &["key", what, "--help"]);
     }
     for what in ["invite", "list", "mirror", "promote"] {

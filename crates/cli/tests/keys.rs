@@ -185,7 +185,7 @@ fn a_key_or_name_that_is_wrong_changes_nothing() {
 #[test]
 fn a_key_of_openssh_is_allowed() {
     let home = Home::new();
-    let line = include_str!("../../net/src/key/openssh/vectors/plain.pub");
+    let line = include_str!("../../keynote/src/key/openssh/vectors/plain.pub");
     fs::write(home.path("id.pub"), line).unwrap();
     home.golden_on_volume("key-allow-openssh", &["allow", line, "--name", "desk"]);
     let again = home.on_volume(&["allow", "id.pub", "--json"]).expect_success().json();
@@ -200,18 +200,18 @@ fn a_key_of_openssh_is_allowed() {
 #[test]
 fn a_key_of_openssh_that_is_of_no_use_is_refused() {
     let home = Home::new();
-    let rsa = include_str!("../../net/src/key/openssh/vectors/rsa.pub");
+    let rsa = include_str!("../../keynote/src/key/openssh/vectors/rsa.pub");
     fs::write(home.path("rsa.pub"), rsa).unwrap();
     home.golden_on_volume("key-allow-rsa", &["allow", rsa]);
     home.golden_on_volume("key-allow-rsa-file", &["allow", "rsa.pub"]);
     home.golden_on_volume("key-allow-cut-openssh", &["allow", "ssh-ed25519"]);
-    let private = include_str!("../../net/src/key/openssh/vectors/plain.key");
+    let private = include_str!("../../keynote/src/key/openssh/vectors/plain.key");
     fs::write(home.path("id"), private).unwrap();
     home.golden_on_volume("key-allow-private-file", &["allow", "id"]);
     assert!(!home.path("vol/clients").exists());
 }
 
-/// The list of such keys stands in two crates, which do not import each other.
+/// A key has two texts, of machines and of guests.
 #[test]
 fn keys_for_which_everybody_can_sign_are_the_same_for_machines_and_guests() {
     let mut point = [0; 32];
@@ -228,6 +228,78 @@ fn keys_for_which_everybody_can_sign_are_the_same_for_machines_and_guests() {
         }
     }
     assert_eq!(refused, 10);
+}
+
+/// A name stands for one key in both lists.
+#[test]
+fn a_key_is_named_and_its_name_taken_back() {
+    let home = Home::new();
+    let line = include_str!("../../keynote/src/key/openssh/vectors/plain.pub");
+    fs::write(home.path("id.pub"), line).unwrap();
+    home.golden_on_volume("key-name", &["name", "bob", &key(1)]);
+    assert_eq!(mode(&home.path("vol/keys")), 0o600);
+    home.golden_on_volume("key-name-user", &["name", "bob", &key(1), "--user", "root"]);
+    home.golden_on_volume("key-name-again", &["name", "bob", &key(1)]);
+    home.golden_on_volume("key-name-json", &["name", "ann@desk", "id.pub", "--json"]);
+    home.on_volume(&["name", "carol", &key(2), "--user", "4000000000"]).expect_success();
+    home.golden_on_volume("key-name-taken", &["name", "bob", &key(3)]);
+    home.golden_on_volume("key-list-names", &["list"]);
+    home.golden_on_volume("key-list-names-json", &["list", "--json"]);
+    home.golden_on_volume("key-unname", &["unname", "bob"]);
+    home.golden_on_volume("key-unname-json", &["unname", "carol", "--json"]);
+    home.golden_on_volume("key-unname-missing", &["unname", "bob"]);
+    let left = fs::read_to_string(home.path("vol/keys")).unwrap();
+    assert!(left.ends_with(&format!("{} ann@desk\n", line.parse::<PublicKey>().unwrap())));
+    assert!(!home.path("vol/keys.new").exists() && !home.path("vol/clients.new").exists());
+    assert!(!home.path("vol/clients").exists(), "no machine may connect by a name");
+}
+
+#[test]
+fn a_machine_and_a_person_have_one_name_if_they_have_one_key() {
+    let home = Home::new();
+    home.on_volume(&["allow", &key(1), "--name", "laptop"]).expect_success();
+    home.golden_on_volume("key-name-of-machine", &["name", "laptop", &key(2)]);
+    home.on_volume(&["name", "laptop", &key(1)]).expect_success();
+    home.golden_on_volume("key-allow-other-name", &["allow", &key(1), "--name", "desk"]);
+    home.on_volume(&["name", "desk", &key(1)]).expect_success();
+    assert!(home.clients().contains(&format!("{} desk 2", key(1))), "{}", home.clients());
+    home.on_volume(&["name", "bob", &key(2)]).expect_success();
+    home.golden_on_volume("key-allow-name-of-key", &["allow", &key(3), "--name", "bob"]);
+    let allowed = home.on_volume(&["allow", &key(2), "--json"]).expect_success().json();
+    assert_eq!(allowed["client"]["name"], "bob", "the name that its key has");
+}
+
+#[test]
+fn a_name_a_key_or_a_user_that_is_wrong_names_nothing() {
+    let home = Home::new();
+    home.golden_on_volume("key-name-date", &["name", "2026-02-03", &key(1)]);
+    home.golden_on_volume("key-name-control", &["name", "b\u{7}ob", &key(1)]);
+    home.golden_on_volume("key-name-no-key", &["name", "bob", "laptop"]);
+    home.golden_on_volume("key-name-no-user", &["name", "bob", &key(1), "--user", "no-such-user"]);
+    home.golden_on_volume("key-name-bad-user", &["name", "bob", &key(1), "--user", "a:b"]);
+    assert!(!home.path("vol/keys").exists());
+    fs::write(home.path("vol/keys"), format!("# ours\n{} bob user=\n", key(1))).unwrap();
+    home.golden_on_volume("key-name-wrong-line", &["name", "carol", &key(2)]);
+    fs::write(home.path("vol/keys"), "#".repeat((256 << 10) + 1)).unwrap();
+    home.golden_on_volume("key-name-long", &["name", "carol", &key(2)]);
+    fs::rename(home.path("vol/keys"), home.path("vol/log")).unwrap();
+    std::os::unix::fs::symlink("log", home.path("vol/keys")).unwrap();
+    home.golden_on_volume("key-name-link", &["name", "carol", &key(2)]);
+}
+
+/// Commands for both lists at once give one name to one key.
+#[test]
+fn no_name_is_given_twice() {
+    let home = Home::new();
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            let home = &home;
+            scope.spawn(move || home.on_volume(&["allow", &key(number), "--name", "one"]));
+            scope.spawn(move || home.on_volume(&["name", "one", &key(number + 3)]));
+        }
+    });
+    let listed = home.on_volume(&["list"]).expect_success().out;
+    assert_eq!(listed.lines().count(), 1, "{listed}");
 }
 
 /// A list with a wrong line is not changed, and not shown in part.

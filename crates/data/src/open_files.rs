@@ -214,6 +214,13 @@ impl OpenFiles {
         self.memory.taken() as u64
     }
 
+    /// Returns whether this session has the file open.
+    #[must_use]
+    pub fn is_open_in(&self, session: SessionId, ino: InodeId) -> bool {
+        let opens = self.opens.opens_of(session);
+        opens.into_iter().any(|open| self.inode_of(open).is_ok_and(|of| of == ino))
+    }
+
     /// Returns whether this session has the file open, and no other session uses it.
     #[must_use]
     pub fn is_used_only_by(&self, session: SessionId, ino: InodeId) -> bool {

@@ -22,6 +22,8 @@ use crate::notify::WakeWorker;
 
 /// The floor of a small disk is one part in this many.
 const FLOOR_PART: u64 = 32;
+/// New data of guests is refused while less than one part in this many of the disk is free.
+const GUEST_FLOOR_PART: u64 = 20;
 
 /// The space of the disk below a volume.
 pub struct Space {
@@ -32,6 +34,8 @@ pub struct Space {
     short: AtomicBool,
     /// The bytes that content files may still take before the disk is measured again.
     left: AtomicU64,
+    /// The bytes of the disk, when it was measured last; 0 before.
+    total: AtomicU64,
     /// True if the reserve was whole at some time of this run.
     was_whole: AtomicBool,
     notify: WakeWorker,
@@ -50,7 +54,8 @@ impl Space {
             AtomicBool::new(reserve.as_ref().is_some_and(|reserve| reserve.is_allocated()));
         let short = AtomicBool::new(false);
         let left = AtomicU64::new(0);
-        Self { content, reserve, short, left, was_whole, notify }
+        let total = AtomicU64::new(0);
+        Self { content, reserve, short, left, total, was_whole, notify }
     }
 
     /// Checks that a request with new data may be tried.
@@ -88,6 +93,21 @@ impl Space {
     pub fn has_room(&self, bytes: u64) -> bool {
         let fits = || !self.is_short() && self.left.load(Ordering::Relaxed) >= bytes;
         fits() || (!self.is_short() && self.measure().is_ok() && fits())
+    }
+
+    /// Checks that a request of a guest with new data may be tried: guests leave room for the
+    /// volume's own users. May measure the disk.
+    ///
+    /// # Errors
+    /// `NoSpace`; if the disk fails.
+    pub fn admit_guest(&self) -> Result<(), Error> {
+        if self.total.load(Ordering::Relaxed) == 0 {
+            self.measure()?;
+        }
+        match self.has_room(self.total.load(Ordering::Relaxed) / GUEST_FLOOR_PART) {
+            true => Ok(()),
+            false => Err(Code::NoSpace.into()),
+        }
     }
 
     /// Takes up to `bytes` bytes from the counted space. Returns the number that was taken.
@@ -141,6 +161,7 @@ impl Space {
         let mut stats = self.stats().map_err(|error| content_failed(&error))?;
         let block = u64::from(stats.block_bytes).max(1);
         let free = stats.available.saturating_mul(block);
+        self.total.store(stats.blocks.saturating_mul(block), Ordering::Relaxed);
         let least = limits::FREE_FLOOR_BYTES.min(stats.blocks.saturating_mul(block) / FLOOR_PART);
         let is_borrowed = self.was_whole.load(Ordering::Relaxed) && !self.holds_reserve();
         let floor = least + if is_borrowed { limits::RESERVE_BYTES } else { 0 };

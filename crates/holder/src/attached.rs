@@ -5,24 +5,20 @@
 //! the root. The server does not notice.
 //!
 //! The kernel of a guest checks modes by the user ids of its own machine, which mean nothing on the
-//! machine of the files. So each file seems to belong to the user who attached the directory, with
-//! the mode bits for what the guest may do.
+//! machine of the files. So each file seems to belong to the user who attached the directory; the
+//! server sends the bits of the owner for what the guest may do.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_wire::{
-    Attr, Bulk, Context, Done, Entry, Error, FileKind, Granted, Handle, InodeId, LeaseHolder,
-    LeasedDone, LeasedService, OpenId, Reply, Request, Service, Then, Touched,
+    Attr, Bulk, Code, Context, Done, Entry, Error, Granted, Handle, InodeId, LeaseHolder,
+    LeasedDone, LeasedService, OpenId, Reply, Request, Service, SetAttr, Then, Touched,
 };
 
-/// The bit of the owner to read.
-const READ: u16 = 0o400;
-/// The bit of the owner to execute, or to search.
-const EXECUTE: u16 = 0o100;
-/// All bits to execute.
-const ANY_EXECUTE: u16 = 0o111;
+/// The bits of the owner.
+const OWNER: u16 = 0o700;
 
 /// A directory of a far volume, as a tree of its own.
 pub struct Attached {
@@ -34,7 +30,7 @@ pub struct Attached {
 
 /// The kernel's view of the far volume.
 #[derive(Debug, Clone, Copy)]
-struct View {
+pub(crate) struct View {
     /// The directory that is the root.
     directory: InodeId,
     /// The user to whom each file seems to belong.
@@ -53,12 +49,17 @@ impl Attached {
     /// Returns the tree of a directory, for this user and group.
     #[must_use]
     pub fn new(service: Arc<dyn LeasedService>, directory: InodeId, uid: u32, gid: u32) -> Self {
-        let view = View { directory, uid, gid };
+        let view = View::new(directory, uid, gid);
         Self { service, view, holder: Mutex::default() }
     }
 }
 
 impl View {
+    /// Returns the view in which this directory is the root, for this user and group.
+    pub(crate) const fn new(directory: InodeId, uid: u32, gid: u32) -> Self {
+        Self { directory, uid, gid }
+    }
+
     /// Returns the inode that the server knows.
     fn inner(&self, ino: InodeId) -> InodeId {
         if ino == InodeId::ROOT { self.directory } else { ino }
@@ -75,12 +76,29 @@ impl View {
         }
     }
 
-    /// Replaces the root by the directory in a request.
-    fn rename_request(&self, request: &mut Request) {
+    /// Replaces the root by the directory in a request, and leaves out a change to the owner that
+    /// is shown: programs that copy files make it.
+    ///
+    /// # Errors
+    /// `NotPermitted` for another owner.
+    fn rename_request(&self, request: &mut Request) -> Result<(), Error> {
+        if let Request::SetAttr { node, set, .. } = request {
+            let is_other = set.uid.is_some_and(|uid| uid != self.uid)
+                || set.gid.is_some_and(|gid| gid != self.gid);
+            if is_other {
+                return Err(Code::NotPermitted.into());
+            }
+            let names_owner = set.uid.take().is_some() | set.gid.take().is_some();
+            let rest = SetAttr { kill_privileges: false, ..*set };
+            if names_owner && rest.is_empty() {
+                *request = Request::GetAttr { node: *node };
+            }
+        }
         if let Request::Find { ino } = request {
             *ino = self.inner(*ino);
         }
         request.each_handle_mut(&mut |handle| self.inner_handle(handle));
+        Ok(())
     }
 
     /// Replaces the directory by the root in a reply.
@@ -124,15 +142,12 @@ impl View {
         }
     }
 
-    /// Changes attributes to those of a file of the attaching user, with a guest's mode bits.
-    fn show(&self, attr: &mut Attr) {
+    /// Changes attributes to those of a file of the attaching user.
+    pub(crate) fn show(&self, attr: &mut Attr) {
         attr.ino = self.outer(attr.ino);
-        let may_execute = attr.kind == FileKind::Directory || attr.mode & ANY_EXECUTE != 0;
-        attr.mode = READ | if may_execute { EXECUTE } else { 0 };
+        attr.mode &= OWNER;
         attr.uid = self.uid;
         attr.gid = self.gid;
-        // A guest has no right to extended attributes: its kernel need not ask for them.
-        attr.has_xattrs = false;
     }
 
     fn rename_answer(&self, result: &mut Result<Reply, Error>, granted: &mut Granted) {
@@ -145,7 +160,7 @@ impl View {
     }
 
     /// Returns a callback that renames in a reply before it calls `done`.
-    fn renamed(self, done: LeasedDone) -> LeasedDone {
+    pub(crate) fn renamed(self, done: LeasedDone) -> LeasedDone {
         Box::new(move |mut result, mut granted| {
             self.rename_answer(&mut result, &mut granted);
             done(result, granted);
@@ -172,7 +187,9 @@ impl Service for Attached {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         let view = self.view;
-        view.rename_request(&mut request);
+        if let Err(error) = view.rename_request(&mut request) {
+            return Some(Err(error));
+        }
         let mut later = || -> Done {
             let done = later();
             Box::new(move |mut result| {
@@ -214,13 +231,17 @@ impl LeasedService for Attached {
         bulk: Bulk<'_>,
         done: LeasedDone,
     ) {
-        self.view.rename_request(&mut request);
-        self.service.ask_leased(context, request, bulk, self.view.renamed(done));
+        match self.view.rename_request(&mut request) {
+            Ok(()) => self.service.ask_leased(context, request, bulk, self.view.renamed(done)),
+            Err(error) => done(Err(error), Granted::default()),
+        }
     }
 
     fn ask_first(&self, context: &Context, mut request: Request, bulk: Bulk<'_>, done: LeasedDone) {
-        self.view.rename_request(&mut request);
-        self.service.ask_first(context, request, bulk, self.view.renamed(done));
+        match self.view.rename_request(&mut request) {
+            Ok(()) => self.service.ask_first(context, request, bulk, self.view.renamed(done)),
+            Err(error) => done(Err(error), Granted::default()),
+        }
     }
 
     fn lease_left(&self) -> Duration {
@@ -270,6 +291,8 @@ impl LeaseHolder for Renaming {
 
 #[cfg(test)]
 mod tests {
+    use pelago_wire::FileKind;
+
     use super::*;
 
     const DIRECTORY: InodeId = InodeId::from_raw(0x2a);
@@ -285,20 +308,20 @@ mod tests {
     #[test]
     fn the_root_is_the_directory_in_requests() {
         let mut request = Request::GetAttr { node: Handle::own(InodeId::ROOT) };
-        view().rename_request(&mut request);
+        view().rename_request(&mut request).unwrap();
         assert_eq!(request, Request::GetAttr { node: Handle::own(DIRECTORY) });
         let mut request = Request::Find { ino: InodeId::ROOT };
-        view().rename_request(&mut request);
+        view().rename_request(&mut request).unwrap();
         assert_eq!(request, Request::Find { ino: DIRECTORY });
         let other = Handle::own(InodeId::from_raw(0x2b));
         let mut request = Request::Parent { dir: other };
-        view().rename_request(&mut request);
+        view().rename_request(&mut request).unwrap();
         assert_eq!(request, Request::Parent { dir: other });
     }
 
     #[test]
     fn the_directory_is_the_root_in_answers() {
-        let attr = attr(DIRECTORY, FileKind::Directory, 0o7000);
+        let attr = attr(DIRECTORY, FileKind::Directory, 0o7555);
         let mut reply = Reply::Entry(Entry { handle: Handle::own(DIRECTORY), attr });
         view().rename_reply(&mut reply);
         let Reply::Entry(Entry { handle, attr }) = reply else { panic!("{reply:?}") };
@@ -307,13 +330,34 @@ mod tests {
     }
 
     #[test]
-    fn everything_belongs_to_the_attaching_user_and_can_be_read() {
+    fn everything_belongs_to_the_attaching_user() {
         let ino = InodeId::from_raw(0x2b);
-        for (mode, shown) in [(0, 0o400), (0o644, 0o400), (0o4711, 0o500), (0o001, 0o500)] {
+        for (mode, shown) in [(0, 0), (0o644, 0o600), (0o4711, 0o700), (0o500, 0o500)] {
             let mut attr = attr(ino, FileKind::Regular, mode);
             view().show(&mut attr);
-            let shown = Attr { mode: shown, uid: 1000, gid: 100, has_xattrs: false, ..attr };
+            let shown = Attr { mode: shown, uid: 1000, gid: 100, ..attr };
             assert_eq!(attr, shown, "{mode:o}");
+        }
+    }
+
+    /// `tar` and `cp -p` set the owner that they have seen.
+    #[test]
+    fn the_owner_that_is_shown_can_be_set_and_no_other() {
+        let node = Handle::own(InodeId::from_raw(0x2b));
+        let owner = SetAttr { uid: Some(1000), gid: Some(100), ..SetAttr::default() };
+        let ask = |set| {
+            let mut request = Request::SetAttr { node, open: None, set };
+            view().rename_request(&mut request).map(|()| request).map_err(|error| error.code)
+        };
+        assert_eq!(ask(owner), Ok(Request::GetAttr { node }));
+        assert_eq!(ask(SetAttr { kill_privileges: true, ..owner }), Ok(Request::GetAttr { node }));
+        let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let with_mode = SetAttr { mode: Some(0o600), ..owner };
+        assert_eq!(ask(with_mode), Ok(Request::SetAttr { node, open: None, set: mode }));
+        for other in
+            [SetAttr { uid: Some(0), ..owner }, SetAttr { gid: Some(0), ..SetAttr::default() }]
+        {
+            assert_eq!(ask(other), Err(Code::NotPermitted));
         }
     }
 

@@ -10,7 +10,8 @@
 //! later. `open_files` has the opens, `reports` reports those to the server that it does not know.
 //! `state` is what all of them share, behind one lock.
 //!
-//! [`Attached`] is a service below a holder: a directory of a far volume as a tree of its own.
+//! [`Attached`] and [`Flat`] are services below a holder: a directory of a far volume as a tree of
+//! its own, and single files of one as the names of a directory.
 //!
 //! [`Service`]: pelago_wire::Service
 //! [`LeasedService`]: pelago_wire::LeasedService
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub use attached::Attached;
+pub use flat::{Flat, FlatName, FlatTarget};
 pub use holder::Holder;
 
 mod answers;
@@ -27,6 +29,7 @@ mod changes;
 mod clock;
 mod countdown;
 mod dirty;
+mod flat;
 mod holder;
 mod leased_cache;
 mod listings;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pelago_keynote::share::attribute;
 use pelago_keynote::{
-    Action, Assertion, ComplianceQuery, Credential, Principal, SharedFolder, Values, policy,
+    Action, Assertion, ComplianceQuery, Credential, Grant, Principal, Values, policy,
 };
 use ring::signature::Ed25519KeyPair;
 
@@ -60,7 +60,7 @@ fn median(query: &ComplianceQuery<'_>, assertions: &[Assertion], expected: usize
 fn main() {
     let values = Values::boolean();
     let action = Read { ancestors: (0..10).map(|depth| 0x2a + depth * 1000).collect() };
-    let mut shares = vec![SharedFolder::to_read([0xab; 16], 0x2a)];
+    let mut shares = vec![Grant::to_read([0xab; 16], 0x2a)];
     let mut narrow = shares[0].clone();
     narrow.until = Some("20310101000000".to_owned());
     narrow.from = Some("192.0.2.0/24".parse().unwrap());

@@ -11,6 +11,7 @@ pub(crate) use syntax::string;
 
 mod evaluate;
 mod matched;
+mod may_read;
 mod membership;
 mod number;
 mod pattern;

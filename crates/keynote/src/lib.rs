@@ -11,8 +11,9 @@
 //! nothing; text after the signature is an error. [`Assertion::credential`] refuses what the RFC
 //! allows and no author means: a credential without licensees or conditions.
 //!
-//! A [`Revocation`] is Pelago's own sentence: it takes a credential back. [`armor`](mod@armor) has
-//! the form in which credentials are sent by mail.
+//! A [`Revocation`] is Pelago's own sentence: it takes a credential or a key back.
+//! [`armor`](mod@armor) has
+//! the form in which credentials are sent by mail, [`key`] the texts, files and names of keys.
 
 #![forbid(unsafe_code)]
 
@@ -29,9 +30,10 @@ pub use licensees::Licensees;
 pub use principal::{Identifier, Principal, PrincipalError};
 pub use query::{Compliance, ComplianceQuery};
 pub use reads::Reads;
-pub use revocation::{Revocation, RevocationError};
+pub use revocation::{Revocation, RevocationError, RevocationSubject};
 pub use share::{
-    AddressRange, AddressRangeError, Right, Rights, RightsError, SharedFolder, SharedFolderError,
+    AddressRange, AddressRangeError, Grant, Right, Rights, RightsError, ShareFormError, SharedName,
+    SharedObject,
 };
 pub use signature::BadSignature;
 pub use values::Values;
@@ -45,6 +47,7 @@ mod error;
 mod fields;
 pub mod hex;
 mod invitation;
+pub mod key;
 mod licensees;
 mod principal;
 mod query;

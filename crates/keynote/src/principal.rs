@@ -7,23 +7,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::hex;
+use crate::key::has_small_order;
 
 /// The algorithm of Pelago's keys, with the encoding of their bits (RFC 2792, 2).
 const HEX: &str = "ed25519-hex:";
 /// The same algorithm with another encoding.
 const BASE64: &str = "ed25519-base64:";
-
-/// The points of small order, without the sign of x; libsodium refuses the same. For such a key
-/// there are signatures that verify and that need no private half.
-const SMALL_ORDER: [&str; 7] = [
-    "0000000000000000000000000000000000000000000000000000000000000000",
-    "0100000000000000000000000000000000000000000000000000000000000000",
-    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
-    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
-    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
-    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
-    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
-];
 
 /// An Ed25519 public key (RFC 8032). It is written as `ed25519-hex:` and 64 lower-case digits, and
 /// read as `ed25519-base64:` with 44 letters too.
@@ -106,17 +95,9 @@ impl FromStr for Principal {
             });
         };
         match key.map(Self) {
-            Some(key) if key.has_small_order() => Err(PrincipalError::SmallOrder),
+            Some(Self(key)) if has_small_order(&key) => Err(PrincipalError::SmallOrder),
             key => key.ok_or(PrincipalError::NoKey),
         }
-    }
-}
-
-impl Principal {
-    fn has_small_order(&self) -> bool {
-        let Self(mut point) = *self;
-        point[31] &= 0x7f;
-        SMALL_ORDER.iter().any(|digits| hex::read(digits) == Some(point))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The form of the credentials that Pelago writes: rights to one directory of one volume.
+//! The form of the credentials that Pelago writes: rights to one folder, file or name of a volume.
 //!
 //! The server evaluates any conditions. This form is for programs that write credentials and show
 //! them to people: they must say exactly what is granted, so they accept no other test.
@@ -9,6 +9,10 @@ use std::str::FromStr;
 
 use crate::assertion::Assertion;
 use crate::conditions::{Conditions, Relation, Test};
+
+pub use object::{SharedName, SharedObject};
+
+mod object;
 
 /// The name of the application in Pelago's credentials, which RFC 2704 (2.3) requires.
 pub const APPLICATION: &str = "pelago";
@@ -26,6 +30,8 @@ pub mod attribute {
     pub const ANCESTORS: &str = "ancestors";
     /// The inode number of the object in hexadecimal digits.
     pub const OBJECT: &str = "object";
+    /// The name that a file has in the last of `ancestors`, its bytes; empty for a directory.
+    pub const NAME: &str = "name";
     /// The time of the server in UTC: year, month, day, hour, minute, second, 14 digits.
     pub const NOW: &str = "now";
     /// The time of the day in UTC: hour and minute, 4 digits.
@@ -193,13 +199,13 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// Rights to a directory and to everything below it.
+/// Rights to a folder and to everything below it, to a file, or to the file of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SharedFolder {
+pub struct Grant {
     /// The id of the volume.
     pub volume: [u8; 16],
-    /// The inode number of the directory.
-    pub directory: u64,
+    /// The object.
+    pub object: SharedObject,
     /// The rights.
     pub rights: Rights,
     /// The time at which they end, as the attribute `now` has it; `None` if they have no end.
@@ -208,9 +214,9 @@ pub struct SharedFolder {
     pub from: Option<AddressRange>,
 }
 
-/// The reason why the conditions of an assertion are not those of a [`SharedFolder`].
+/// The reason why the conditions of an assertion are not those of a [`Grant`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SharedFolderError {
+pub enum ShareFormError {
     /// A test is not part of this form.
     #[error("the credential has the test `{0}`, which this version of pelago does not take")]
     Unknown(String),
@@ -225,11 +231,12 @@ pub enum SharedFolderError {
     Missing(&'static str),
 }
 
-impl SharedFolder {
+impl Grant {
     /// Returns the rights to read a directory, without an end, from everywhere.
     #[must_use]
     pub const fn to_read(volume: [u8; 16], directory: u64) -> Self {
-        Self { volume, directory, rights: Rights::READ, until: None, from: None }
+        let object = SharedObject::Folder(directory);
+        Self { volume, object, rights: Rights::READ, until: None, from: None }
     }
 
     /// Returns the conditions of the credential.
@@ -247,8 +254,8 @@ impl SharedFolder {
                 1 => rights.swap_remove(0),
                 _ => Test::Any(rights),
             },
-            Test::matches(attribute::ANCESTORS, &format!("/{:x}/", self.directory)),
         ];
+        self.object.add_to(&mut tests);
         if let Some(until) = &self.until {
             tests.push(Test::compares(attribute::NOW, Relation::Less, until));
         }
@@ -265,14 +272,14 @@ impl SharedFolder {
     /// Returns the rights that an assertion grants.
     ///
     /// # Errors
-    /// [`SharedFolderError`].
-    pub fn of(credential: &Assertion) -> Result<Self, SharedFolderError> {
+    /// [`ShareFormError`].
+    pub fn of(credential: &Assertion) -> Result<Self, ShareFormError> {
         if credential.has_constants() {
-            return Err(SharedFolderError::Constants);
+            return Err(ShareFormError::Constants);
         }
         let tests = credential.conditions().and_then(Conditions::tests);
-        let mut tests = tests.ok_or(SharedFolderError::Program)?.iter().peekable();
-        let mut next = |attribute| tests.next().ok_or(SharedFolderError::Missing(attribute));
+        let mut tests = tests.ok_or(ShareFormError::Program)?.iter().peekable();
+        let mut next = |attribute| tests.next().ok_or(ShareFormError::Missing(attribute));
         let test = next(attribute::APP_DOMAIN)?;
         if test.as_comparison() != Some((attribute::APP_DOMAIN, Relation::Equal, APPLICATION)) {
             return Err(unknown(test));
@@ -286,11 +293,14 @@ impl SharedFolder {
         let test = next(attribute::RIGHT)?;
         let rights = rights_of(test).ok_or_else(|| unknown(test))?;
         let test = next(attribute::ANCESTORS)?;
-        let directory = match test.as_match() {
-            Some((attribute::ANCESTORS, pattern)) => directory(pattern),
-            _ => None,
+        let object = match SharedObject::directory_of_name(test) {
+            Some(directory) => {
+                let test = next(attribute::NAME)?;
+                let name = SharedObject::name_of(test).ok_or_else(|| unknown(test))?;
+                SharedObject::Name { directory, name }
+            }
+            None => SharedObject::of_test(test).ok_or_else(|| unknown(test))?,
         };
-        let directory = directory.ok_or_else(|| unknown(test))?;
         let until = tests.peek().and_then(|test| match test.as_comparison() {
             Some((attribute::NOW, Relation::Less, until)) if is_time(until) => {
                 Some(until.to_owned())
@@ -304,20 +314,20 @@ impl SharedFolder {
                 let last = tests.next().and_then(|test| bound(test, Relation::AtMost));
                 let range = last.and_then(|last| range(first, last));
                 Some(range.ok_or_else(|| {
-                    lower.map_or(SharedFolderError::Missing(attribute::ADDRESS), unknown)
+                    lower.map_or(ShareFormError::Missing(attribute::ADDRESS), unknown)
                 })?)
             }
             None => None,
         };
         match tests.next() {
-            None => Ok(Self { volume, directory, rights, until, from }),
+            None => Ok(Self { volume, object, rights, until, from }),
             Some(test) => Err(unknown(test)),
         }
     }
 }
 
-fn unknown(test: &Test) -> SharedFolderError {
-    SharedFolderError::Unknown(test.to_string())
+fn unknown(test: &Test) -> ShareFormError {
+    ShareFormError::Unknown(test.to_string())
 }
 
 /// Returns the rights of a test that the right is one of them, in their order.
@@ -336,14 +346,6 @@ fn rights_of(test: &Test) -> Option<Rights> {
         }
     }
     letters.parse().ok().filter(|rights: &Rights| rights.to_string() == letters)
-}
-
-/// Parses the inode number in a pattern `/HEX/`, which has one text for each number. Without the
-/// slashes the pattern would match longer numbers too.
-fn directory(pattern: &str) -> Option<u64> {
-    let digits = pattern.strip_prefix('/')?.strip_suffix('/')?;
-    let number = u64::from_str_radix(digits, 16).ok()?;
-    (format!("{number:x}") == digits).then_some(number)
 }
 
 /// Returns whether a text has the form of the attribute `now`.

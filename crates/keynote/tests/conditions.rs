@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use pelago_keynote::{
-    Assertion, CREDENTIAL_BYTES, ComplianceQuery, Conditions, Principal, Relation, SharedFolder,
-    SharedFolderError, StringExpr, Test, Values,
+    Assertion, CREDENTIAL_BYTES, ComplianceQuery, Conditions, Grant, Principal, Relation,
+    ShareFormError, StringExpr, Test, Values,
 };
 
 use signed::{credential, key, share};
@@ -424,7 +424,7 @@ fn no_share(from: &str, to: &str) -> String {
     let value = good.replacen(from, to, 1);
     assert_ne!(value, good, "`{from}` is not in it");
     let read = Assertion::parse(with(&value).as_bytes()).unwrap();
-    SharedFolder::of(&read).expect_err(&value).to_string()
+    Grant::of(&read).expect_err(&value).to_string()
 }
 
 fn not_taken(test: &str) -> String {
@@ -456,7 +456,9 @@ fn a_pattern_of_a_directory_has_one_text() {
         "/.*/",
         "/2a/|/2b/",
         "^/2a/",
-        "/2a/$",
+        "/2a/$$",
+        "/02a/$",
+        "/2a$",
         "/(2a)/",
         "(",
         "/2a/\t",
@@ -465,6 +467,37 @@ fn a_pattern_of_a_directory_has_one_text() {
         let says = no_share("\"/2a/\"", &format!("\"{pattern}\""));
         assert_eq!(says, not_taken(&format!("ancestors ~= \"{pattern}\"")));
     }
+}
+
+#[test]
+fn the_number_of_a_file_has_one_text() {
+    for number in ["02a", "2A", "", "+2a", "-1", " 2a", "2a ", "0x2a", "/2a/", "10000000000000000"]
+    {
+        let says = no_share("ancestors ~= \"/2a/\"", &format!("object == \"{number}\""));
+        assert_eq!(says, not_taken(&format!("object == \"{number}\"")));
+    }
+    for test in ["object ~= \"2a\"", "object != \"2a\"", "name == \"a\"", "object < \"2a\""] {
+        assert_eq!(no_share("ancestors ~= \"/2a/\"", test), not_taken(test));
+    }
+}
+
+#[test]
+fn a_shared_name_is_one_name_in_one_directory() {
+    let cases = ["a/b", "..", ".", "", "a\\nb", "a\\033[2J", "a\\177", "a\\t"];
+    let long = "x".repeat(256);
+    for name in cases.into_iter().chain([long.as_str()]) {
+        let test = format!("ancestors ~= \"/2a/$\" && name == \"{name}\"");
+        let says = no_share("ancestors ~= \"/2a/\"", &test);
+        assert!(says.starts_with("the credential has the test `name == "), "{says}");
+    }
+    for test in ["name ~= \"a\"", "name != \"a\"", "object == \"2a\"", "\"a\" == name"] {
+        let says = no_share("/2a/\"", &format!("/2a/$\" && {test}"));
+        assert_eq!(says, not_taken(test));
+    }
+    let says = no_share("/2a/\"", "/2a/$\"");
+    assert_eq!(says, "the credential has no test of `name`, and this version of pelago wants one");
+    let says = no_share("/2a/\"", "/2a/\" && name == \"a\"");
+    assert_eq!(says, not_taken("name == \"a\""), "a folder and a name are two shares");
 }
 
 #[test]
@@ -516,12 +549,12 @@ fn a_test_that_a_share_lacks_is_named() {
     for (count, name) in [(1, "volume"), (2, "right"), (3, "ancestors")] {
         let value = Conditions::new(tests[..count].to_vec()).to_string();
         let assertion = Assertion::parse(with(&value).as_bytes()).unwrap();
-        let says = SharedFolder::of(&assertion).unwrap_err().to_string();
+        let says = Grant::of(&assertion).unwrap_err().to_string();
         let missing =
             format!("the credential has no test of `{name}`, and this version of pelago wants one");
         assert_eq!(says, missing);
     }
     let policy = pelago_keynote::policy(&[Principal::of(&key(1))], &[]).unwrap();
-    let says = SharedFolder::of(&Assertion::policy(policy.as_bytes()).unwrap()).unwrap_err();
-    assert_eq!(says, SharedFolderError::Program);
+    let says = Grant::of(&Assertion::policy(policy.as_bytes()).unwrap()).unwrap_err();
+    assert_eq!(says, ShareFormError::Program);
 }

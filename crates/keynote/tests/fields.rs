@@ -5,8 +5,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pelago_keynote::{
-    Assertion, AssertionError, Authorizer, BadSignature, CREDENTIAL_BYTES, Credential, Licensees,
-    Principal, SharedFolder, SharedFolderError, WriteError, policy,
+    Assertion, AssertionError, Authorizer, BadSignature, CREDENTIAL_BYTES, Credential, Grant,
+    Licensees, Principal, ShareFormError, WriteError, policy,
 };
 
 use signed::{credential, key, share};
@@ -65,7 +65,7 @@ fn a_credential_that_is_written_is_read() {
         assert_eq!(read.authorizer(), &Authorizer::Key(Principal::of(&key(1))));
         assert_eq!(read.licensees().only_key(), Some(Principal::of(&key(2))));
         assert_eq!(read.comment(), comment);
-        assert_eq!(SharedFolder::of(&read), Ok(share()));
+        assert_eq!(Grant::of(&read), Ok(share()));
         assert_eq!(read.text(), text);
     }
 }
@@ -124,13 +124,13 @@ fn a_credential_may_have_constants_and_a_share_has_none() {
             let text = changed(field, &format!("LOCAL-constants: {value}\n{field}"));
             let read = Assertion::credential(text.as_bytes()).unwrap();
             assert!(read.has_constants());
-            assert_eq!(SharedFolder::of(&read), Err(SharedFolderError::Constants));
+            assert_eq!(Grant::of(&read), Err(ShareFormError::Constants));
         }
     }
     let empty = changed("Authorizer:", "Local-Constants:\nAuthorizer:");
     let read = Assertion::credential(empty.as_bytes()).unwrap();
     assert!(!read.has_constants());
-    assert_eq!(SharedFolder::of(&read), Ok(share()));
+    assert_eq!(Grant::of(&read), Ok(share()));
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_line_that_begins_with_a_number_sign_continues_its_field() {
     for field in ["Authorizer:", "Licensees:", "Conditions:"] {
         let text = changed(&format!("{field} "), &format!("{field} # a comment\n# another\n\t"));
         let read = Assertion::credential(text.as_bytes()).unwrap();
-        assert_eq!(SharedFolder::of(&read), Ok(share()));
+        assert_eq!(Grant::of(&read), Ok(share()));
         assert_eq!(read.verify(), Err(BadSignature));
     }
     let first = format!("# a comment\n{}", credential(&[]));
@@ -179,7 +179,7 @@ fn a_change_of_blanks_is_read_and_not_verified() {
     for (from, to) in cases {
         let read = Assertion::parse(changed(from, to).as_bytes()).unwrap();
         assert_eq!(read.verify(), Err(BadSignature), "{from:?} to {to:?}");
-        assert_eq!(SharedFolder::of(&read), Ok(share()), "{from:?} to {to:?}");
+        assert_eq!(Grant::of(&read), Ok(share()), "{from:?} to {to:?}");
     }
 }
 
@@ -501,7 +501,7 @@ fn a_policy_has_no_signature() {
     let unsigned = &text[..text.find("Signature:").unwrap()];
     let read = Assertion::policy(unsigned.as_bytes()).unwrap();
     assert_eq!(read.authorizer(), &Authorizer::Policy);
-    assert_eq!(SharedFolder::of(&read), Ok(share()), "a policy may have conditions");
+    assert_eq!(Grant::of(&read), Ok(share()), "a policy may have conditions");
     assert_eq!(read.verify(), Err(BadSignature));
 }
 

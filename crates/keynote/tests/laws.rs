@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use pelago_keynote::{
-    AddressRange, Assertion, Conditions, Credential, Principal, Relation, Revocation, Right,
-    Rights, SharedFolder, Test, armor, unarmor,
+    AddressRange, Assertion, Conditions, Credential, Grant, Principal, Relation, Revocation, Right,
+    Rights, SharedName, SharedObject, Test, armor, unarmor,
 };
 
 use signed::{credential, key, share};
@@ -88,21 +88,46 @@ impl Random {
         }
     }
 
-    fn share(&mut self) -> SharedFolder {
+    fn share(&mut self) -> Grant {
         let mut volume = [0; 16];
         volume[..8].copy_from_slice(&self.next().to_le_bytes());
         volume[8..].copy_from_slice(&self.next().to_le_bytes());
         let shift = self.below(64);
-        let directory = self.next() >> shift;
+        let object = self.object(shift);
         let until = format!("{:014}", self.next() % 100_000_000_000_000);
         let first = Right::ALL[self.below(7)].letter().parse::<Rights>().unwrap();
         let rights = (0..self.below(4)).fold(first, |set, _| set.with(Right::ALL[self.below(7)]));
-        SharedFolder {
+        Grant {
             volume,
-            directory,
+            object,
             rights,
             until: Some(until).filter(|_| self.below(2) == 0),
             from: Some(self.addresses()).filter(|_| self.below(2) == 0),
+        }
+    }
+
+    fn object(&mut self, shift: usize) -> SharedObject {
+        let ino = self.next() >> shift;
+        match self.below(3) {
+            0 => SharedObject::Folder(ino),
+            1 => SharedObject::File(ino),
+            _ => SharedObject::Name { directory: ino, name: self.name() },
+        }
+    }
+
+    /// Returns a name of any bytes, with many that have a meaning in a text or a pattern.
+    fn name(&mut self) -> SharedName {
+        loop {
+            let length = 1 + self.below(40);
+            let letters = *b"\"\\ $./^*(|0a~&;-";
+            let mut letter = || match self.below(3) {
+                0 => self.next().to_le_bytes()[3],
+                _ => letters[self.below(letters.len())],
+            };
+            let bytes: Vec<u8> = (0..length).map(|_| letter()).collect();
+            if let Some(name) = SharedName::new(&bytes) {
+                return name;
+            }
         }
     }
 
@@ -205,14 +230,16 @@ fn a_changed_text_is_an_error_or_another_assertion() {
 fn a_changed_revocation_is_an_error_or_not_signed() {
     let mut random = Random(0x0123_4567_89ab_cdef);
     let id = Assertion::parse(credential(&[]).as_bytes()).unwrap().id();
-    let good = Revocation::sign(share().volume, id, 1_800_000_000, &key(1));
+    let of_key = Revocation::sign(share().volume, Principal::of(&key(2)), 7, &key(1));
+    let of_credential = Revocation::sign(share().volume, id, 1_800_000_000, &key(1));
     let mut count = 0;
-    for _ in 0..30_000 {
-        let text = random.change(&good);
+    for number in 0..30_000 {
+        let good = if number % 2 == 0 { &of_credential } else { &of_key };
+        let text = random.change(good);
         assert!(Assertion::parse(text.as_bytes()).is_err(), "{text}");
         if let Ok(read) = Revocation::parse(text.as_bytes()) {
             count += 1;
-            assert_eq!(read.verify().is_ok(), text == good, "{text}");
+            assert_eq!(read.verify().is_ok(), text == *good, "{text}");
         }
     }
     assert!(count > 100, "only {count} of the changed revocations are read at all");
@@ -254,8 +281,8 @@ fn random_bytes_are_nothing() {
 fn a_share_survives_its_credential() {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let mut shares = vec![0, 1, 0xf, 0x10, u64::MAX >> 1, u64::MAX];
-    let mut shares: Vec<SharedFolder> =
-        shares.drain(..).map(|directory| SharedFolder::to_read([0xff; 16], directory)).collect();
+    let mut shares: Vec<Grant> =
+        shares.drain(..).map(|directory| Grant::to_read([0xff; 16], directory)).collect();
     shares.extend((0..2000).map(|_| random.share()));
     for share in shares {
         let conditions = share.conditions();
@@ -263,7 +290,7 @@ fn a_share_survives_its_credential() {
         let credential = Credential { comment: &[], licensee, conditions: &conditions };
         let text = credential.sign(&key(1)).unwrap();
         let read = Assertion::parse(text.as_bytes()).unwrap();
-        assert_eq!(SharedFolder::of(&read), Ok(share), "{text}");
+        assert_eq!(Grant::of(&read), Ok(share), "{text}");
         assert_eq!(read.conditions(), Some(&conditions));
         assert_eq!(read.verify(), Ok(()));
         assert!(is_read(&text));

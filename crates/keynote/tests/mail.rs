@@ -4,7 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pelago_keynote::{
-    ArmorError, Assertion, CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, SharedFolder, armor, unarmor,
+    ArmorError, Assertion, CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Grant, armor, unarmor,
 };
 
 use signed::{credential, key, share};
@@ -39,7 +39,7 @@ fn a_chain_survives_its_block() {
     let read = Assertion::parse(unarmor(&armor(&chain()).unwrap()).unwrap()[0].as_bytes());
     let read = read.unwrap();
     assert_eq!(read.verify(), Ok(()));
-    assert_eq!(SharedFolder::of(&read), Ok(share()));
+    assert_eq!(Grant::of(&read), Ok(share()));
     assert_eq!(read.licensees().only_key(), Some(pelago_keynote::Principal::of(&key(2))));
 }
 

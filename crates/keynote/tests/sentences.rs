@@ -3,7 +3,7 @@
 
 use pelago_keynote::{
     Assertion, BadSignature, CredentialId, Principal, PrincipalError, REVOCATION_BYTES, Revocation,
-    RevocationError,
+    RevocationError, RevocationSubject,
 };
 
 use signed::{credential, key, share};
@@ -225,7 +225,7 @@ fn a_revocation_that_is_signed_is_read() {
         let text = Revocation::sign([0xab; 16], credential, at, &key(3));
         let read = Revocation::parse(text.as_bytes()).unwrap();
         assert_eq!(read.volume, [0xab; 16]);
-        assert_eq!(read.credential, credential);
+        assert_eq!(read.subject, credential.into());
         assert_eq!(read.by, Principal::of(&key(3)));
         assert_eq!(read.at, at);
         assert_eq!(read.verify(), Ok(()));
@@ -300,6 +300,41 @@ fn a_revocation_has_one_text_and_the_bad_line_is_named() {
         let says = Revocation::parse(text.as_bytes()).expect_err(&text);
         assert_eq!(says, RevocationError::Line("Signature"), "{text}");
     }
+}
+
+#[test]
+fn a_revocation_of_a_key_has_its_own_line() {
+    let taken = Principal::of(&key(2));
+    let good = Revocation::sign(share().volume, taken, 1_800_000_000, &key(1));
+    let read = Revocation::parse(good.as_bytes()).unwrap();
+    assert_eq!(read.subject, RevocationSubject::Key(taken));
+    assert_eq!(read.subject.bytes(), taken.0);
+    assert_eq!(read.verify(), Ok(()));
+    let id = "0".repeat(64);
+    let cases = [
+        ("Key: \"", "Key: ", "Key"),
+        ("Key: \"", "Key:  \"", "Key"),
+        ("Key: \"ed25519-hex:", "Key: \"ed25519-hex:0", "Key"),
+        ("Key: \"ed25519-hex:", "Key: \"rsa-hex:", "Key"),
+        ("\"\nBy", "\nBy", "Key"),
+        ("\"\nBy", "\" \nBy", "Key"),
+        ("\nKey", "\nkey", "Credential"),
+        ("\nKey", &format!("\nCredential: {id}\nKey"), "By"),
+        ("\nBy", &format!("\nCredential: {id}\nBy"), "By"),
+        ("\nKey: \"ed25519-hex:", "\nCredential: ", "Credential"),
+    ];
+    for (from, to, line) in cases {
+        let text = good.replacen(from, to, 1);
+        assert_ne!(text, good, "{from}");
+        let says = Revocation::parse(text.as_bytes()).expect_err(to);
+        assert_eq!(says, RevocationError::Line(line), "{from:?} to {to:?}");
+    }
+    // The id of a credential in the place of a key is another sentence.
+    let digits =
+        good.replacen("Key: \"ed25519-hex:", "Credential: ", 1).replacen("\"\nBy", "\nBy", 1);
+    let read = Revocation::parse(digits.as_bytes()).unwrap();
+    assert_eq!(read.subject, CredentialId(taken.0).into());
+    assert_eq!(read.verify(), Err(BadSignature));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use pelago_keynote::{
-    Assertion, Authorizer, Credential, CredentialId, Principal, Revocation, SharedFolder, armor,
-    policy, unarmor,
+    Assertion, Authorizer, Credential, CredentialId, Grant, Principal, Revocation,
+    RevocationSubject, SharedName, SharedObject, armor, policy, unarmor,
 };
 use ring::signature::Ed25519KeyPair;
 
@@ -21,14 +21,18 @@ fn key(seed: u8) -> Ed25519KeyPair {
     Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap()
 }
 
-const fn share() -> SharedFolder {
-    SharedFolder::to_read([5; 16], 0x2a)
+const fn share() -> Grant {
+    Grant::to_read([5; 16], 0x2a)
 }
 
 /// Returns a credential of one key for another.
 fn credential(by: u8, to: u8, comment: &[&str]) -> String {
+    credential_of(by, to, comment, &share())
+}
+
+fn credential_of(by: u8, to: u8, comment: &[&str], share: &Grant) -> String {
     let comment: Vec<String> = comment.iter().map(|line| (*line).to_owned()).collect();
-    let conditions = share().conditions();
+    let conditions = share.conditions();
     let licensee = Principal::of(&key(to));
     Credential { comment: &comment, licensee, conditions: &conditions }.sign(&key(by)).unwrap()
 }
@@ -74,8 +78,29 @@ fn a_credential_is_the_text_it_always_was() {
     let read = Assertion::parse(text.as_bytes()).unwrap();
     assert_eq!(read.verify(), Ok(()));
     assert_eq!(read.authorizer(), &Authorizer::Key(Principal::of(&key(1))));
-    assert_eq!(SharedFolder::of(&read), Ok(share()));
+    assert_eq!(Grant::of(&read), Ok(share()));
     assert_eq!(read.id().to_string(), CREDENTIAL);
+}
+
+#[test]
+fn a_credential_of_a_file_is_the_text_it_always_was() {
+    let share = Grant { object: SharedObject::File(0x2b), ..share() };
+    let text = golden("file.txt", &credential_of(1, 2, &["shared"], &share));
+    let read = Assertion::parse(text.as_bytes()).unwrap();
+    assert_eq!(read.verify(), Ok(()));
+    assert_eq!(Grant::of(&read), Ok(share));
+}
+
+/// Bytes beyond ASCII, quotes and backslashes are octal or escaped; the text is ASCII.
+#[test]
+fn a_credential_of_a_name_is_the_text_it_always_was() {
+    let name = SharedName::new("Plän \"B\" \\$.odt".as_bytes()).unwrap();
+    let share = Grant { object: SharedObject::Name { directory: 0x2a, name }, ..share() };
+    let text = golden("name.txt", &credential_of(1, 2, &["shared"], &share));
+    assert!(text.is_ascii());
+    let read = Assertion::parse(text.as_bytes()).unwrap();
+    assert_eq!(read.verify(), Ok(()));
+    assert_eq!(Grant::of(&read), Ok(share));
 }
 
 #[test]
@@ -87,7 +112,18 @@ fn a_revocation_is_the_text_it_always_was() {
     assert_eq!(read.verify(), Ok(()));
     assert_eq!(read.by, Principal::of(&key(1)));
     assert_eq!(read.at, 1_800_000_000);
-    assert_eq!(read.credential.to_string(), CREDENTIAL);
+    let RevocationSubject::Credential(taken) = read.subject else { panic!("{read:?}") };
+    assert_eq!(taken.to_string(), CREDENTIAL);
+}
+
+#[test]
+fn a_revocation_of_a_key_is_the_text_it_always_was() {
+    let text = Revocation::sign([5; 16], Principal::of(&key(2)), 1_800_000_000, &key(1));
+    let text = golden("revocation-key.txt", &text);
+    let read = Revocation::parse(text.as_bytes()).unwrap();
+    assert_eq!(read.verify(), Ok(()));
+    assert_eq!(read.by, Principal::of(&key(1)));
+    assert_eq!(read.subject, RevocationSubject::Key(Principal::of(&key(2))));
 }
 
 #[test]

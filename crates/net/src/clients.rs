@@ -11,11 +11,13 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::str::{FromStr, SplitWhitespace};
 
-use pelago_wire::limits::{CLIENT_NAME_BYTES, CLIENTS_BYTES};
+use pelago_keynote::key::openssh::line;
+use pelago_wire::limits::CLIENTS_BYTES;
 
-use crate::key::openssh::line;
 use crate::key::{KeyTextError, PublicKey};
 use date::Date;
+
+pub use pelago_keynote::key::name::{KeyName, KeyNameError};
 
 pub mod date;
 pub mod file;
@@ -40,25 +42,9 @@ pub struct AllowedClient {
     /// Its key.
     pub key: PublicKey,
     /// Its name, for people.
-    pub name: Option<ClientName>,
+    pub name: Option<KeyName>,
     /// The day on which it was allowed.
     pub since: Option<Date>,
-}
-
-/// The name of a client: 1 to [`CLIENT_NAME_BYTES`] letters, digits, `.`, `-`, `_` and `@`. It is
-/// no date and does not begin like a key, so that a list and a command line can tell them apart.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ClientName(String);
-
-/// A text is not the name of a client.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{name:?} is not a name: use 1 to {CLIENT_NAME_BYTES} letters, digits, dots, hyphens, \
-     underscores and @, and neither a date nor a key"
-)]
-pub struct ClientNameError {
-    /// The text.
-    pub name: String,
 }
 
 /// The fault of a line of a list.
@@ -70,7 +56,7 @@ pub enum LineError {
     Key(#[source] KeyTextError),
     /// Its second word is neither a name nor a date.
     #[error(transparent)]
-    Name(ClientNameError),
+    Name(KeyNameError),
     /// It has another word after name and date.
     #[error("{word:?} is one word too many: a line is KEY [NAME] [DATE] [# COMMENT]")]
     Word {
@@ -121,7 +107,7 @@ pub enum ChangeError {
     #[error("the name {name} is taken, by {key}")]
     NameTaken {
         /// The name.
-        name: ClientName,
+        name: KeyName,
         /// The key of that client.
         key: PublicKey,
     },
@@ -142,7 +128,7 @@ pub enum ClientRef {
     /// By its key.
     Key(PublicKey),
     /// By its name.
-    Name(ClientName),
+    Name(KeyName),
 }
 
 /// The reason for which a text names no client.
@@ -154,7 +140,7 @@ pub enum ClientRefError {
     Key(KeyTextError),
     /// It is no name either.
     #[error(transparent)]
-    Name(ClientNameError),
+    Name(KeyNameError),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -216,7 +202,7 @@ impl Clients {
     pub fn allow(
         &mut self,
         key: PublicKey,
-        name: Option<ClientName>,
+        name: Option<KeyName>,
         today: Date,
     ) -> Result<Allowed, ChangeError> {
         if let Some(name) = &name
@@ -325,7 +311,7 @@ impl Line {
         }
     }
 
-    fn rename(&mut self, to: ClientName) -> Allowed {
+    fn rename(&mut self, to: KeyName) -> Allowed {
         match self {
             Self::Client { client, comment, text } if client.name.as_ref() != Some(&to) => {
                 client.name = Some(to);
@@ -338,9 +324,7 @@ impl Line {
 }
 
 /// Parses what follows the key of a line: `[NAME] [DATE]`.
-fn name_and_date(
-    words: SplitWhitespace<'_>,
-) -> Result<(Option<ClientName>, Option<Date>), LineError> {
+fn name_and_date(words: SplitWhitespace<'_>) -> Result<(Option<KeyName>, Option<Date>), LineError> {
     let mut words = words.peekable();
     let name = words.next_if(|word| !Date::is_meant(word));
     let name = name.map(str::parse).transpose().map_err(LineError::Name)?;
@@ -348,35 +332,6 @@ fn name_and_date(
     match words.next() {
         Some(word) => Err(LineError::Word { word: word.to_owned() }),
         None => Ok((name, since)),
-    }
-}
-
-impl ClientName {
-    /// Returns the name as a text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for ClientName {
-    type Err = ClientNameError;
-
-    fn from_str(text: &str) -> Result<Self, ClientNameError> {
-        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b".-_@".contains(&byte);
-        let is_name = (1..=CLIENT_NAME_BYTES).contains(&text.len())
-            && text.bytes().all(is_letter)
-            // It would be an option of a command line.
-            && !text.starts_with('-')
-            && !Date::is_meant(text)
-            && !PublicKey::is_meant(text);
-        if is_name { Ok(Self(text.to_owned())) } else { Err(ClientNameError { name: text.into() }) }
-    }
-}
-
-impl fmt::Display for ClientName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
     }
 }
 

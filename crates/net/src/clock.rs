@@ -1,4 +1,4 @@
-//! The clock of sessions and leases.
+//! The clocks of sessions and leases.
 
 use std::time::Duration;
 
@@ -9,6 +9,11 @@ use nix::time::{ClockId, clock_gettime};
 pub(crate) fn boot_time() -> Duration {
     // Linux has this clock since 2.6.39.
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Returns the time since 1970 (`CLOCK_REALTIME`), by which credentials end.
+pub(crate) fn real_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_REALTIME).map_or(Duration::ZERO, Duration::from)
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use calls::Calls;
 use connect::Connector;
 
 mod answers;
+mod attached;
 mod call;
 mod calls;
 mod connect;
@@ -35,6 +36,7 @@ mod connection;
 mod dial;
 mod flush;
 mod given_up;
+mod guest_chains;
 mod lease_clock;
 mod locks;
 mod parting;
@@ -73,9 +75,10 @@ pub enum ClientRole {
     /// A client that the server knows.
     #[default]
     Client,
-    /// A guest with these credentials, from that of a root of the volume to the one for the
-    /// client's key. Only over TCP.
-    Guest(Vec<Vec<u8>>),
+    /// A guest with these chains of credentials, each from that of a root of the volume to the one
+    /// for the client's key. It presents the first one that the server accepts, and attaches the
+    /// others. Only over TCP.
+    Guest(Arc<[Vec<Vec<u8>>]>),
     /// The server of another site. Only over TCP.
     Site(SiteRole),
 }
@@ -142,6 +145,9 @@ impl Remote {
     fn unconnected(options: RemoteOptions) -> Result<Self, ConnectError> {
         let reactor = Reactor::start("net").map_err(ConnectError::NoThread)?;
         let calls = Arc::new(Calls::new(options.give_up));
+        if let ClientRole::Guest(chains) = &options.role {
+            calls.set_chains(Arc::clone(chains));
+        }
         let mailbox = Arc::clone(&reactor.mailbox);
         let connector = Arc::new(Connector::new(options, Arc::clone(&calls), mailbox)?);
         Ok(Self { calls, connector, reactor })

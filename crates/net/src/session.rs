@@ -1,8 +1,8 @@
 //! One session at the server: its connection, its clock, and its numbers.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,9 +10,9 @@ use pelago_proto::session::{Repetition, ServerSession, SessionError};
 use pelago_wire::codec::DecodeError;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Hello;
-use pelago_wire::{SessionId, SessionRecord, limits};
+use pelago_wire::{GuestGrant, SessionId, SessionRecord, limits};
 
-use crate::clock::boot_time;
+use crate::clock::{boot_time, real_time};
 use crate::link::{Bytes, Link};
 use crate::peers::SessionShare;
 use recalls::Recalls;
@@ -25,12 +25,17 @@ mod recalls;
 /// Requests that a client replays: mutations, and the open files that they make.
 const MOST_REPLAYS: usize = 2 * limits::SESSION_MUTATIONS as usize;
 
+/// The time for which a guest's leases end before its rights do.
+const ENDING: Duration = Duration::from_secs(1);
+
 /// A session of one client.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     /// Random bytes that the mounting process chose: a copy of its machine is another client.
     nonce: [u8; 16],
-    pub(crate) peer: Peer,
+    peer: Peer,
+    /// The grant of a guest whose session began in an earlier run, and which has come back.
+    returned: OnceLock<GuestGrant>,
     pub(crate) share: SessionShare,
     /// The next run of the server knows the session, or need not.
     recorded: AtomicBool,
@@ -131,9 +136,9 @@ impl Session {
         let mut state = State::new(ServerSession::default());
         link.join(&share.account);
         state.link = Some(Arc::clone(link));
-        // A guest's session has no row.
-        let recorded = AtomicBool::new(peer.grant().is_some());
-        Self { id, nonce, peer, share, recorded, state: Mutex::new(state) }
+        let returned = OnceLock::new();
+        let recorded = AtomicBool::new(false);
+        Self { id, nonce, peer, returned, share, recorded, state: Mutex::new(state) }
     }
 
     /// Returns a session of the server's last run. It waits for its client.
@@ -142,24 +147,45 @@ impl Session {
         state.is_used = true;
         share.widen();
         let peer = Peer::from(record.peer);
+        let returned = OnceLock::new();
         let recorded = AtomicBool::new(true);
-        Self { id, nonce: record.nonce, peer, share, recorded, state: Mutex::new(state) }
+        Self { id, nonce: record.nonce, peer, returned, share, recorded, state: Mutex::new(state) }
+    }
+
+    /// Returns the peer.
+    pub(crate) fn peer(&self) -> Peer {
+        self.returned.get().map_or(self.peer, |grant| Peer::Guest(*grant))
+    }
+
+    /// Returns whether a client may continue the session. The record of a guest's session of an
+    /// earlier run has no grant: its guest comes back with any.
+    fn is_of(&self, peer: Peer) -> bool {
+        match (self.peer(), peer) {
+            (Peer::Guest(known), Peer::Guest(guest)) if known.chain == GuestGrant::NO_CHAIN => {
+                known.principal == guest.principal
+            }
+            (known, peer) => known == peer,
+        }
     }
 
     /// Returns the session's record for the volume.
     pub(crate) fn record(&self) -> SessionRecord {
-        SessionRecord::new(self.nonce, self.peer.into())
+        SessionRecord::new(self.nonce, self.peer().into())
     }
 
     /// Continues over a new connection, and ends the old one: no frame of it is handled any more.
     /// Returns `false` for a client that is not the one of this session, and if it has ended.
     pub(crate) fn resume(&self, hello: &Hello, peer: Peer, link: &Arc<Link>) -> bool {
-        if hello.nonce != self.nonce || peer != self.peer {
+        if hello.nonce != self.nonce || !self.is_of(peer) {
             return false;
         }
         let mut state = self.state.lock();
         if state.ended {
             return false;
+        }
+        if let (Peer::Guest(grant), true) = (peer, self.peer() != peer) {
+            // Under the lock, so that only one connection comes back.
+            let _first = self.returned.set(grant);
         }
         state.heard = boot_time();
         link.join(&self.share.account);
@@ -350,7 +376,16 @@ impl Session {
     /// ended: it is granted no leases, and those that it has are not lengthened.
     pub(crate) fn is_overdue(&self) -> bool {
         let state = self.state.lock();
-        state.ended || state.recalls.is_overdue()
+        let is_overdue = state.ended || state.recalls.is_overdue();
+        drop(state);
+        is_overdue || self.is_ending()
+    }
+
+    /// Returns whether the rights of a guest end before a lease would that is lengthened now.
+    fn is_ending(&self) -> bool {
+        let peer = self.peer();
+        let Some(ends) = peer.grant().and_then(|grant| grant.ends) else { return false };
+        real_time() + limits::GUEST_LEASE + ENDING >= Duration::from_secs(ends)
     }
 
     /// Returns whether leases may be granted: not to a peer that has not answered recalls, also of
@@ -454,7 +489,7 @@ impl Session {
         let state = self.state.lock();
         SessionStatus {
             id: self.id,
-            peer: self.peer,
+            peer: self.peer(),
             connected: state.link.is_some(),
             silent: now.saturating_sub(state.last_heard()),
             running: state.running.len() + state.waiting.len(),

@@ -10,8 +10,8 @@ use parking_lot::{Mutex, RwLock};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    Context, Error, GuestRefusal, RequestId, SessionId, SessionService, SiteRefusal, limits,
-    reserved, version,
+    Context, Error, GuestGrant, GuestRefusal, RequestId, SessionId, SessionService, SiteRefusal,
+    limits, reserved, version,
 };
 
 use crate::clients::list::ClientList;
@@ -114,7 +114,7 @@ impl Sessions {
 
     /// Returns the share of a session of this peer that begins now.
     fn share(&self, table: &HashMap<SessionId, Arc<Session>>, peer: Peer) -> SessionShare {
-        let own = table.values().filter(|session| session.peer == peer);
+        let own = table.values().filter(|session| session.peer() == peer);
         let bytes = peers::share(own.map(|session| session.share.bytes).sum());
         let record = Arc::clone(self.peers.lock().entry(peer).or_default());
         SessionShare::new(bytes, record)
@@ -153,7 +153,12 @@ impl Sessions {
         let resumed = known.filter(|session| session.resume(hello, peer, link));
         let is_resumed = resumed.is_some();
         let session = match resumed {
-            Some(session) => session,
+            Some(session) => {
+                if let Some(grant) = peer.grant() {
+                    self.service.guest_came_back(session.id, grant).map_err(no_access)?;
+                }
+                session
+            }
             None if self.service.is_starting() => return Err(refused(RefusalCode::Starting)),
             None => self.begin(hello, peer, link)?,
         };
@@ -163,7 +168,7 @@ impl Sessions {
             session: session.id,
             resumed: is_resumed,
             term_ms: millis(self.term),
-            lease_ms: if peer.is_leased() { millis(self.lease) } else { 0 },
+            lease_ms: millis(peer.lease(self.lease)),
             epoch: served.epoch,
             volume: served.volume,
             read_only: served.read_only,
@@ -192,7 +197,10 @@ impl Sessions {
         let share = self.share(&table, peer);
         let session = Arc::new(Session::new(id, hello.nonce, peer, share, link));
         let begun = match peer.grant() {
-            Some(grant) => self.service.begin_guest(id, grant).map_err(no_access),
+            Some(grant) => {
+                let begun = self.service.begin_guest(id, grant, &session.record());
+                begun.map_err(no_access)
+            }
             None => self.record(&session),
         };
         if begun.is_ok() {
@@ -233,7 +241,7 @@ impl Sessions {
 
     fn log_end(&self, session: &Session, why: &str) {
         if let Some(left_out) = self.log.ended.admit() {
-            let peer = session.peer;
+            let peer = session.peer();
             tracing::info!(session = ?session.id, ?peer, why, left_out, "a session ended");
         }
     }
@@ -257,8 +265,9 @@ impl Sessions {
     }
 
     /// Returns the time after which all leases have ended by the clock of their client.
-    fn lease_limit(&self) -> Duration {
-        self.lease + self.lease / 64
+    fn lease_limit(&self, session: &Session) -> Duration {
+        let lease = session.peer().lease(self.lease);
+        lease + lease / 64
     }
 
     /// Ends a session by its client's wish. A recall that has waited for a while counts as not
@@ -267,7 +276,7 @@ impl Sessions {
     pub(crate) fn goodbye(&self, session: &Arc<Session>) {
         let now = boot_time();
         if session.leases_ended(now, self.lease / 8) {
-            session.share.peer.not_answered(now, self.lease_limit());
+            session.share.peer.not_answered(now, self.lease_limit(session));
         }
         self.end(session, "the client said goodbye");
     }
@@ -289,13 +298,14 @@ impl Sessions {
             // No client can send anything.
             return;
         }
+        self.service.look_at_guests();
         let limit = self.term + self.term / 64;
-        let lease_limit = self.lease_limit();
         let is_starting = self.service.is_starting();
         for session in self.all() {
             if !is_starting {
                 session.share.narrow();
             }
+            let lease_limit = self.lease_limit(&session);
             if session.silent(now, self.term / 4).min(listens) > limit {
                 if session.leases_ended(now, self.lease / 2) {
                     // Others have waited for long, and another session of its client could do the
@@ -320,7 +330,10 @@ impl Sessions {
     /// more is sent to them.
     pub(crate) fn end_guests(&self) {
         let is_over = |session: &Arc<Session>| {
-            session.peer.grant().is_some_and(|grant| !self.service.has_access(grant))
+            let peer = session.peer();
+            // The guest of an earlier run presents its credentials when it comes back.
+            let grant = peer.grant().filter(|grant| grant.chain != GuestGrant::NO_CHAIN);
+            grant.is_some_and(|grant| !self.service.has_access(grant))
         };
         for session in self.all().into_iter().filter(is_over) {
             let closing = Closing { code: ClosingCode::NoAccess, text: String::new() }.encode();
@@ -333,7 +346,7 @@ impl Sessions {
     /// Ends the sessions of machines that the list does not have any more.
     pub(crate) fn end_removed(&self, clients: &ClientList) {
         let all = self.all();
-        let key = |session: &Arc<Session>| match session.peer {
+        let key = |session: &Arc<Session>| match session.peer() {
             Peer::Machine(key) => Some(key),
             Peer::User(_) | Peer::Guest(_) | Peer::Site(_) => None,
         };

@@ -134,7 +134,7 @@ impl SessionService for StandbyService {
         None
     }
 
-    fn attr(&self, _: Handle) -> Option<Attr> {
+    fn attr(&self, _: SessionId, _: Handle) -> Option<Attr> {
         None
     }
 

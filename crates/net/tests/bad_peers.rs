@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
-use pelago_net::clients::ClientName;
+use pelago_net::clients::KeyName;
 use pelago_net::clients::date::Date;
 use pelago_net::clients::file::edit;
 use pelago_net::clients::list::ClientList;
@@ -132,7 +132,7 @@ impl Home {
         machine: &PrivateKey,
     ) -> u16 {
         let file = || OwnFile::of(&self.folder.path().join("clients")).unwrap();
-        edit(&file(), |clients| clients.allow(machine.public(), None::<ClientName>, Date::today()))
+        edit(&file(), |clients| clients.allow(machine.public(), None::<KeyName>, Date::today()))
             .unwrap();
         let clients = Arc::new(ClientList::open(file()).unwrap());
         let address = format!("127.0.0.1:{port}").parse().unwrap();

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use pelago_net::clients::date::Date;
 use pelago_net::clients::file::edit;
 use pelago_net::clients::list::ClientList;
-use pelago_net::clients::{ClientName, ClientRef};
+use pelago_net::clients::{ClientRef, KeyName};
 use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::mirror::{MirrorConnection, MirrorServer};
@@ -122,7 +122,7 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let file = || OwnFile::of(&folder.path().join("clients")).unwrap();
         let key = primary_key().public();
-        edit(&file(), |clients| clients.allow(key, None::<ClientName>, Date::today())).unwrap();
+        edit(&file(), |clients| clients.allow(key, None::<KeyName>, Date::today())).unwrap();
         let clients = Arc::new(ClientList::open(file()).unwrap());
         let stub = Arc::new(Stub::default());
         let mirrors = Arc::new(StubMirrors(Arc::clone(&stub)));

@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use pelago_net::clients::ClientName;
+use pelago_net::clients::KeyName;
 use pelago_net::clients::date::Date;
 use pelago_net::clients::file::edit;
 use pelago_net::clients::list::ClientList;
@@ -168,7 +168,7 @@ fn payloads_of_all_sizes_cross_tls() {
     let server_key = PrivateKey::generate().unwrap();
     let key = PrivateKey::generate().unwrap();
     edit(&own(folder.path(), "clients"), |clients| {
-        clients.allow(key.public(), None::<ClientName>, Date::today())
+        clients.allow(key.public(), None::<KeyName>, Date::today())
     })
     .unwrap();
     let clients = Arc::new(ClientList::open(own(folder.path(), "clients")).unwrap());

@@ -15,8 +15,8 @@ use pelago_wire::codec::encode_call;
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused};
 use pelago_wire::{
-    Buffer, Bulk, Code, Context, Done, Error, Handle, OpenId, Reply, Request, Service, SessionId,
-    SessionService, Touched, limits, version,
+    Buffer, Bulk, Code, Context, Done, Error, Handle, OpenId, Recalled, Reply, Request, Service,
+    SessionId, SessionService, Touched, limits, version,
 };
 
 use crate::harness::{WithSessions, until};
@@ -151,7 +151,7 @@ fn a_recall_waits_until_the_server_may_answer() {
     let mut raw = home.greet(&hello());
     let welcome = raw.receive_welcome();
     home.set_mute(true);
-    let touched = [Touched::Node(Handle::ROOT.ino)];
+    let touched = Recalled::Things(vec![Touched::Node(Handle::ROOT.ino)]);
     home.service.store.connections().recall(welcome.session, 5, &touched);
     assert!(raw.receive().is_none());
     home.set_mute(false);

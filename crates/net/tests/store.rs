@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pelago_net::clients::ClientName;
+use pelago_net::clients::KeyName;
 use pelago_net::clients::date::Date;
 use pelago_net::clients::file::edit;
 use pelago_net::clients::list::ClientList;
@@ -123,7 +123,7 @@ impl Place {
 
     fn allow(&self, number: u8) {
         let file = OwnFile::of(&self.folder.path().join("clients")).unwrap();
-        let name = None::<ClientName>;
+        let name = None::<KeyName>;
         edit(&file, |clients| clients.allow(key(number).public(), name, Date::today())).unwrap();
     }
 

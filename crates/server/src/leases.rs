@@ -158,17 +158,20 @@ impl Leases {
         self.writers.store(state.grantor.writers(), Ordering::SeqCst);
     }
 
-    /// Announces a change, and calls `then` when no other session relies on what it touches: before
+    /// Announces a change, by which the rights of the sessions in `barred` may change, and calls
+    /// `then` when no other session relies on what it touches: before
     /// this returns, or on the thread that brings the last answer to a recall, or the cancel.
     pub(crate) fn announce(
         &self,
         request: CancelKey,
         touched: &[Touched],
+        barred: &[SessionId],
         send: impl Fn(&Recall),
         then: impl FnOnce(Wait) + Send + 'static,
     ) {
         let mut state = self.state.lock();
-        let Announced { change, recalls, waits } = state.grantor.announce(request.session, touched);
+        let announced = state.grantor.announce_barring(request.session, touched, barred);
+        let Announced { change, recalls, waits } = announced;
         if !waits || state.is_stopped {
             drop(state);
             return then(Wait::Over(change));
@@ -282,7 +285,7 @@ mod tests {
         let change = CancelKey { session: SessionId::DIRECT, request: RequestId(1) };
         let touched = [Touched::Node(InodeId::from_raw(20))];
         let send = |recall: &Recall| sent.lock().push((recall.session, recall.number));
-        leases.announce(change, &touched, send, move |_| over.store(0, Ordering::SeqCst));
+        leases.announce(change, &touched, &[], send, move |_| over.store(0, Ordering::SeqCst));
         let sent = sent.into_inner();
         assert!(sent.len() == 1 && sent[0].0 == one, "{sent:?}");
         assert_eq!(waits.load(Ordering::SeqCst), 1);

@@ -13,37 +13,54 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
-use parking_lot::{Mutex, RwLock};
-use pelago_keynote::share::address_text;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use pelago_keynote::share::{address_text, attribute};
 use pelago_keynote::{
-    CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
+    CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation,
+    RevocationSubject, Right, hex,
 };
 use pelago_meta::shard::{Placement, RevokedCredential, Shard};
 use pelago_store::folder::Folder;
 use pelago_store::report::volume_failed;
 use pelago_store::volume::{self, VolumeId};
-use pelago_wire::{Code, Error, GuestGrant, GuestRefusal, InodeId, SessionId, limits};
+use pelago_wire::{
+    Code, Error, GuestGrant, GuestRefusal, InodeId, Name, OpenId, SessionId, limits,
+};
 use quick_cache::sync::Cache;
+
+use attach::Attached;
+use audit::{Audit, End, SessionAudit};
+use chain::{Chain, Link};
+use decision::{Decision, Question};
+use decisions::{DecidedAt, Decisions, Epoch};
+use moment::Moment;
+use roots::{InForce, Roots};
+use scope::may_read;
+use users::Users;
+use watched::OnChange;
 
 pub(crate) use audit::Subject;
 
-use audit::{Audit, End, SessionAudit};
-use chain::{Chain, Link};
-use decision::Question;
-use decisions::{Decisions, Epoch};
-use moment::Moment;
-use roots::{OnChange, Roots};
+pub(crate) use users::User;
+
+pub(crate) use right_set::RightSet;
 
 use crate::pool::Pool;
 
+mod attach;
 mod audit;
 mod chain;
 mod decision;
 mod decisions;
+mod leases;
 mod moment;
+mod right_set;
 mod roots;
 mod scope;
+mod users;
+mod watched;
 
 /// The limits of the wire are those of the parser.
 const _: () = assert!(
@@ -69,7 +86,10 @@ pub(crate) struct Policy {
     volume_text: String,
     /// The roots; `None` without a folder, so that there is no guest.
     roots: Option<Roots>,
-    /// The ids of the revoked credentials, each with the key that has taken it back.
+    /// The users as whom guests act; `None` without a folder.
+    users: Option<Users>,
+    /// The revoked credentials by their ids, and the revoked keys, each with the key that has taken
+    /// it back. A hash is no key but by an accident that does not happen.
     revoked: RwLock<HashMap<[u8; 32], Option<Principal>>>,
     /// The second in which sessions of guests that have ended were closed last.
     closed: AtomicU64,
@@ -77,29 +97,76 @@ pub(crate) struct Policy {
     revocations: AtomicU64,
     /// Verified chains, by their ids.
     chains: Cache<[u8; 32], Arc<Chain>>,
-    guests: RwLock<HashMap<SessionId, Arc<Guest>>>,
-    /// True if there is a guest.
+    /// The sessions of guests; `None` for one of an earlier run whose client has not come back.
+    guests: RwLock<HashMap<SessionId, Option<Arc<Guest>>>>,
+    /// True if there is a session of a guest.
     any: AtomicBool,
     decisions: Decisions,
     /// The present second, and its attributes.
     moment: Mutex<(u64, Arc<Moment>)>,
     /// `None` if the volume has no folder, or is not written.
     audit: Option<Arc<Audit>>,
+    /// Held for reading while a guest's change is checked and made, for writing while nodes move or
+    /// rights end. Taken before the locks of the shard.
+    holding: RwLock<()>,
+    /// The start of this run.
+    started: Instant,
+    /// True once no lease of the last run can be in use.
+    is_settled: AtomicBool,
+    /// The number of changes of the policy and of the users at the last look.
+    seen_terms: AtomicU64,
 }
 
 /// The session of a guest.
 pub(crate) struct Guest {
     session: SessionId,
     pub(crate) principal: [u8; 32],
+    /// The chain that it has presented.
     chain: Arc<Chain>,
+    /// Its further chains.
+    attached: Attached,
     /// The address of its machine, as the attribute has it, if that decides.
     address: Option<String>,
     audit: SessionAudit,
+    /// The opens by which it has created files, which it may write by them.
+    made: Mutex<HashMap<OpenId, InodeId>>,
+    acting: ActingUser,
 }
 
-/// A credential that is taken back.
+/// The session that a request comes from.
+pub(crate) enum Asker {
+    /// One with all rights.
+    Trusted,
+    /// A guest's.
+    Guest(Arc<Guest>),
+    /// A guest's, of an earlier run, whose client has not come back.
+    AbsentGuest,
+}
+
+impl Guest {
+    /// Records an open by which the guest has created a file.
+    pub(crate) fn add_made(&self, open: OpenId, ino: InodeId) {
+        self.made.lock().insert(open, ino);
+    }
+
+    /// Forgets an open that has ended.
+    pub(crate) fn remove_made(&self, open: OpenId) {
+        self.made.lock().remove(&open);
+    }
+
+    /// Returns the opens by which the guest has created files.
+    pub(crate) fn made(&self) -> MutexGuard<'_, HashMap<OpenId, InodeId>> {
+        self.made.lock()
+    }
+}
+
+/// The user as whom a guest acts, with the rights number under which it was found.
+type ActingUser = Mutex<Option<(u64, Option<Arc<User>>)>>;
+
+/// A credential or a key that is taken back.
 pub(crate) struct Revoked {
-    pub(crate) credential: [u8; 32],
+    /// The id of the credential, or the key.
+    pub(crate) id: [u8; 32],
     by: Principal,
     /// True if a root takes it back.
     pub(crate) is_of_root: bool,
@@ -117,10 +184,15 @@ impl Policy {
         let audit = folder.clone().zip(audited).map(|(folder, pool)| Audit::new(folder, pool));
         let by = |sentence: &[u8]| Revocation::parse(sentence).ok().map(|sentence| sentence.by);
         let revoked = revoked.iter().map(|revoked| (revoked.id, by(&revoked.sentence))).collect();
+        let users = folder.clone().map(Users::new);
+        let roots = folder.map(|folder| Roots::new(folder, record_roots(audit.clone())));
+        // Without a policy the last run had no guest.
+        let had_policy = roots.as_ref().is_some_and(|roots| roots.policy().is_some());
         Self {
             volume,
             volume_text: hex::text(&volume.0),
-            roots: folder.map(|folder| Roots::new(folder, record_roots(audit.clone()))),
+            users,
+            roots,
             revoked: RwLock::new(revoked),
             closed: AtomicU64::new(0),
             revocations: AtomicU64::new(0),
@@ -130,6 +202,10 @@ impl Policy {
             decisions: Decisions::new(),
             moment: Mutex::new((0, Arc::new(Moment::at(0)))),
             audit,
+            holding: RwLock::new(()),
+            started: Instant::now(),
+            is_settled: AtomicBool::new(!had_policy),
+            seen_terms: AtomicU64::new(0),
         }
     }
 
@@ -146,25 +222,37 @@ impl Policy {
         let no_reason = || GuestRefusal(String::new());
         let roots = self.roots.as_ref().ok_or_else(no_reason)?;
         let chain = Chain::read(texts, &Principal(*principal), roots)?;
-        let (_, moment) = self.now();
-        if let Err(refusal) = chain.check(self.volume, &moment.now) {
+        if let Err(refusal) = self.check(&chain, principal) {
             self.note_refused(principal, &chain);
             return Err(refusal);
         }
-        if self.is_revoked(&chain) {
-            self.note_refused(principal, &chain);
-            return Err(GuestRefusal("the credential was taken back".to_owned()));
+        if self.user_of(&chain, principal).is_none() {
+            return Err(GuestRefusal("the server does not know as whom you would act".to_owned()));
         }
         let id = chain.id;
         let first = chain.links.first().map(|link| link.id).ok_or_else(no_reason)?;
         // An address that no condition reads must not make another guest of one that travels.
         let address = address.filter(|_| chain.reads_address || roots.reads_address());
+        let ends = Self::end_of(&chain);
         self.chains.insert(id, Arc::new(chain));
         let address = address.map(|address| match address {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
             IpAddr::V6(address) => address.octets(),
         });
-        Ok(GuestGrant { principal: *principal, first, chain: id, address })
+        Ok(GuestGrant { principal: *principal, first, chain: id, address, ends })
+    }
+
+    /// Checks that a chain is for this volume, has not ended and is not revoked.
+    ///
+    /// # Errors
+    /// [`GuestRefusal`].
+    fn check(&self, chain: &Chain, principal: &[u8; 32]) -> Result<(), GuestRefusal> {
+        let (_, moment) = self.now();
+        chain.check(self.volume, &moment.now)?;
+        match self.is_revoked(chain, principal) {
+            true => Err(GuestRefusal("the credential was taken back".to_owned())),
+            false => Ok(()),
+        }
     }
 
     /// Begins the session of a guest.
@@ -175,20 +263,49 @@ impl Policy {
         let mut guests = self.guests.write();
         let chain = self.chains.get(&grant.chain);
         // Under the lock: a revocation looks for guests only after it is in force.
-        let Some(chain) = chain.filter(|chain| self.holds(chain)) else {
+        let Some(chain) = chain.filter(|chain| self.holds(chain, &grant.principal)) else {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         };
         let GuestGrant { principal, address, .. } = *grant;
         let address = address.map(|octets| address_text(IpAddr::from(octets)));
-        let audit = SessionAudit::default();
-        let guest = Arc::new(Guest { session, principal, chain, address, audit });
-        guests.insert(session, Arc::clone(&guest));
+        let known = guests.get(&session).and_then(Option::as_ref);
+        let begun = if known.is_none_or(|known| known.chain.id != chain.id) {
+            let made = Mutex::default();
+            let acting = ActingUser::default();
+            let attached = Attached::default();
+            let audit = SessionAudit::default();
+            let guest = Arc::new(Guest {
+                session,
+                principal,
+                chain,
+                attached,
+                address,
+                audit,
+                made,
+                acting,
+            });
+            guests.insert(session, Some(Arc::clone(&guest)));
+            Some(guest)
+        } else {
+            None
+        };
         self.any.store(true, Ordering::Release);
         drop(guests);
-        if let Some(audit) = &self.audit {
+        if let Some((audit, guest)) = self.audit.as_ref().zip(begun) {
             audit.begin(moment::seconds(), &guest);
         }
         Ok(())
+    }
+
+    /// Records a guest's session of an earlier run. Until its client is back, it has no rights.
+    pub(crate) fn expect(&self, session: SessionId) {
+        self.guests.write().insert(session, None);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the guest of a session may change something at all.
+    pub(crate) fn may_change(&self, session: SessionId) -> bool {
+        self.guest(session).is_some_and(|guest| guest.chain.may_change)
     }
 
     /// Ends the session of a guest; does nothing for any other. The service must not know the
@@ -199,16 +316,28 @@ impl Policy {
             let ended = guests.remove(&session);
             self.any.store(!guests.is_empty(), Ordering::Release);
             drop(guests);
-            ended.iter().for_each(|guest| self.note_ended(guest));
+            ended.iter().flatten().for_each(|guest| self.note_ended(guest));
         }
     }
 
-    /// Returns the guest whose session this is, if it is a guest's.
-    #[inline]
+    /// Returns the guest whose session this is, if it is a guest's and its client is there.
     pub(crate) fn guest(&self, session: SessionId) -> Option<Arc<Guest>> {
-        match self.any.load(Ordering::Acquire) {
-            true => self.guests.read().get(&session).map(Arc::clone),
-            false => None,
+        match self.asker(session) {
+            Asker::Guest(guest) => Some(guest),
+            Asker::Trusted | Asker::AbsentGuest => None,
+        }
+    }
+
+    /// Returns who asks by a session.
+    #[inline]
+    pub(crate) fn asker(&self, session: SessionId) -> Asker {
+        if !self.has_guests() {
+            return Asker::Trusted;
+        }
+        match self.guests.read().get(&session) {
+            Some(Some(guest)) => Asker::Guest(Arc::clone(guest)),
+            Some(None) => Asker::AbsentGuest,
+            None => Asker::Trusted,
         }
     }
 
@@ -216,11 +345,12 @@ impl Policy {
     pub(crate) fn has_access(&self, grant: &GuestGrant) -> bool {
         let of_session = || {
             let guests = self.guests.read();
-            let guest = guests.values().find(|guest| guest.chain.id == grant.chain);
+            let mut guests = guests.values().flatten();
+            let guest = guests.find(|guest| guest.chain.id == grant.chain);
             guest.map(|guest| Arc::clone(&guest.chain))
         };
         let chain = self.chains.get(&grant.chain).or_else(of_session);
-        chain.is_some_and(|chain| self.holds(&chain))
+        chain.is_some_and(|chain| self.holds(&chain, &grant.principal))
     }
 
     /// Returns whether sessions of guests that have ended shall be closed now: once a second.
@@ -231,81 +361,176 @@ impl Policy {
 
     /// Returns whether a guest may still act at all.
     pub(crate) fn admits(&self, guest: &Guest) -> bool {
-        self.holds(&guest.chain)
+        self.is_valid(&guest.chain, &guest.principal) && self.acting_user(guest).is_ok()
     }
 
-    fn holds(&self, chain: &Chain) -> bool {
+    /// Returns the user as whom a guest acts: that of the nearest key above it that is bound to one
+    /// in the file `keys`, else the user of the volume.
+    ///
+    /// # Errors
+    /// `Stale`, as for a chain that does not hold any more, if the guest has its rights from keys
+    /// that are bound to different users, or if there is no list of these yet that can be used.
+    pub(crate) fn acting_user(&self, guest: &Guest) -> Result<Arc<User>, Error> {
+        // Before the list is read: if that changes meanwhile, the user is found again.
+        let number = self.rights_number();
+        let known = guest.acting.lock().clone().filter(|known| known.0 == number);
+        let user = known.map(|known| known.1).unwrap_or_else(|| {
+            let user = self.user_of(&guest.chain, &guest.principal);
+            *guest.acting.lock() = Some((number, user.clone()));
+            user
+        });
+        user.ok_or_else(|| Code::Stale.into())
+    }
+
+    fn user_of(&self, chain: &Chain, principal: &[u8; 32]) -> Option<Arc<User>> {
+        let users = self.users.as_ref()?;
+        users.of_chain(chain, &Principal(*principal), |key| self.is_root(key))
+    }
+
+    fn holds(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
+        self.is_valid(chain, principal) && self.user_of(chain, principal).is_some()
+    }
+
+    /// Returns whether the root of a chain is a root, and nothing in it is revoked or over.
+    fn is_valid(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
         let (_, moment) = self.now();
         let has_root = chain.links.first().is_some_and(|link| self.is_root(&link.authorizer));
-        has_root && !self.is_revoked(chain) && chain.check(self.volume, &moment.now).is_ok()
+        has_root
+            && !self.is_revoked(chain, principal)
+            && chain.check(self.volume, &moment.now).is_ok()
     }
 
-    fn is_revoked(&self, chain: &Chain) -> bool {
+    /// Returns whether a guest, a credential of its chain, or a signer of one is revoked. A
+    /// licensee that is neither the guest nor a signer has no part in the chain.
+    fn is_revoked(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
         let revoked = self.revoked.read();
-        !revoked.is_empty() && chain.links.iter().any(|link| revoked.contains_key(&link.id))
+        let is_revoked = |id: &[u8; 32]| revoked.contains_key(id);
+        !revoked.is_empty()
+            && (is_revoked(principal)
+                || chain
+                    .links
+                    .iter()
+                    .any(|link| is_revoked(&link.id) || is_revoked(&link.authorizer.0)))
+    }
+
+    /// Returns whether names may decide about the rights of a guest.
+    pub(crate) fn reads_names(&self, guest: &Guest) -> bool {
+        let policy = self.roots.as_ref().and_then(Roots::policy);
+        guest.chains().iter().any(|chain| chain.reads_name)
+            || policy.is_some_and(|policy| may_read(&policy, attribute::NAME))
     }
 
     /// Returns whether each right of a guest to a directory is one to all below it.
     pub(crate) fn grants_all_below(&self, guest: &Guest) -> bool {
-        guest.chain.only_seeks && self.roots.as_ref().is_none_or(Roots::only_seeks)
+        guest.chains().iter().all(|chain| chain.grants_all_below)
+            && self.roots.as_ref().is_none_or(Roots::grants_all_below)
     }
 
-    /// Returns whether a guest has one of these rights to a node in this directory, which is the
-    /// node itself if that is one.
+    /// Returns those of the `wanted` rights that a guest has by one of its chains to a node in this
+    /// directory, which is the node itself if that is one. A file has those that one of its names
+    /// there has.
     ///
     /// # Errors
     /// `Busy` if directories have moved since; errors of the table.
-    pub(crate) fn grants(
+    pub(crate) fn rights(
         &self,
         guest: &Guest,
         shard: &Shard,
         position: &Placement,
         dir: InodeId,
-        rights: &[Right],
-    ) -> Result<bool, Error> {
+        wanted: &[Right],
+    ) -> Result<RightSet, Error> {
         let (seconds, moment) = self.now();
         let directory_moves = position.directory_moves;
-        let epoch = Epoch { directory_moves, rights_number: self.rights_number() };
-        let known = |right| self.decisions.get(guest.session, dir, right, epoch, seconds);
-        if rights.iter().any(|right| known(*right) == Some(true)) {
-            return Ok(true);
+        // Both only grow, so that the sum is equal only if both are.
+        let rights_number = self.rights_number() + guest.attached.count() as u64;
+        let epoch = Epoch { directory_moves, rights_number };
+        let at = DecidedAt { dir, object: position.ino, version: position.version };
+        let mut known = self.decisions.get(guest.session, at, epoch, seconds, wanted);
+        if known.knows_all(wanted) {
+            return Ok(known.granted);
         }
-        let undecided: Vec<Right> =
-            rights.iter().copied().filter(|right| known(*right).is_none()).collect();
-        if undecided.is_empty() {
-            return Ok(false);
-        }
-        let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else { return Ok(false) };
+        let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else {
+            return Ok(RightSet::default());
+        };
         let ancestors = shard.ancestors(dir, directory_moves)?;
-        let question = Question {
+        let names =
+            if self.reads_names(guest) { shard.names_in(position, dir)? } else { Vec::new() };
+        let names: Vec<Option<&Name>> = match names.is_empty() {
+            true => vec![None],
+            false => names.iter().map(Some).collect(),
+        };
+        let chains = self.chains_in_force(guest);
+        let question = |chain, name| Question {
             policy: &policy,
-            chain: &guest.chain,
+            chain,
             principal: Principal(guest.principal),
             object: position.ino,
+            name,
             volume: &self.volume_text,
             ancestors: &ancestors,
             address: guest.address.as_deref(),
             moment: &moment,
         };
+        let of_chain = |chain| names.iter().map(move |name| question(chain, *name));
+        let questions: Vec<Question<'_>> =
+            chains.iter().flat_map(|chain| of_chain(&**chain)).collect();
         let budget = Cell::new(QUESTION_STEPS);
-        for right in undecided {
-            let decision = question.decide(right, &budget);
+        for right in wanted {
+            if known.knows(*right) {
+                continue;
+            }
+            let mut decision = Decision::default();
+            for question in &questions {
+                decision.add(question.decide(*right, &budget));
+                if decision.is_granted {
+                    break;
+                }
+            }
             // What was denied for want of steps alone is not decided.
             if budget.get() > 0 {
-                self.decisions.insert(guest.session, dir, right, epoch, seconds, &decision);
+                self.decisions.insert(guest.session, at, *right, epoch, seconds, &decision);
             }
-            if decision.is_granted {
-                return Ok(true);
-            }
+            known.decide(*right, decision.is_granted);
         }
-        Ok(false)
+        Ok(known.granted)
     }
 
-    /// Returns the number of changes of the rights: of the policy, and of the revocations.
-    fn rights_number(&self) -> u64 {
+    /// Lets no right change and no node move until the guard is dropped. A guest's change is
+    /// checked and made under it.
+    pub(crate) fn hold_rights(&self) -> RwLockReadGuard<'_, ()> {
+        self.holding.read()
+    }
+
+    /// As [`Policy::hold_rights`]; `None` if it would wait.
+    pub(crate) fn try_hold_rights(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.holding.try_read()
+    }
+
+    /// Waits until no change of a guest is being made, and lets none begin until the guard is
+    /// dropped: for a change by which nodes move.
+    pub(crate) fn hold_guests(&self) -> RwLockWriteGuard<'_, ()> {
+        self.holding.write()
+    }
+
+    /// As [`Policy::hold_guests`]; `None` if it would wait.
+    pub(crate) fn try_hold_guests(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        self.holding.try_write()
+    }
+
+    /// Returns whether there is a guest.
+    #[inline]
+    pub(crate) fn has_guests(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of changes of the rights: of the policy, of the users as whom guests act,
+    /// and of the revocations.
+    pub(crate) fn rights_number(&self) -> u64 {
         let of_policy = self.roots.as_ref().map_or(0, Roots::changes);
-        // Both only grow, so that the sum of two moments is equal only if both are.
-        self.revocations.load(Ordering::Acquire) + of_policy
+        let of_users = self.users.as_ref().map_or(0, Users::changes);
+        // All only grow, so that the sum of two moments is equal only if all are.
+        self.revocations.load(Ordering::Acquire) + of_policy + of_users
     }
 
     /// Returns the present second and its attributes.
@@ -318,13 +543,14 @@ impl Policy {
         (seconds, Arc::clone(&moment.1))
     }
 
-    /// Reads a sentence that revokes a credential of this volume. A guest revokes what it has
-    /// signed itself: `texts` has that credential.
+    /// Reads a sentence that revokes a credential of this volume, or a key. A guest revokes what it
+    /// has signed itself: `texts` has that credential. The keys of others are for a root; its own
+    /// ones the file `policy` has.
     ///
     /// # Errors
-    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if neither a root has
-    /// signed it, nor this guest, for its own credential; `NoSpace` if too many credentials are
-    /// revoked.
+    /// `Invalid` if it is no revocation for this volume, or one of a root; `AccessDenied` if
+    /// neither a root has signed it, nor this guest, for its own credential; `NoSpace` if too much
+    /// is revoked.
     pub(crate) fn read_revocation(
         &self,
         sentence: &[u8],
@@ -339,29 +565,38 @@ impl Policy {
             return Err(Code::Invalid.into());
         }
         revocation.verify().map_err(|_| Code::AccessDenied)?;
-        let is_of_root = self.is_root(&revocation.by);
+        let is_of_root =
+            self.is_root(&revocation.by) && !self.revoked.read().contains_key(&revocation.by.0);
         let is_of_guest =
             || guest.is_some_and(|guest| chain::revokes(&revocation, texts, &guest.principal));
         if !is_of_root && !is_of_guest() {
             return Err(Code::AccessDenied.into());
         }
+        if let RevocationSubject::Key(key) = revocation.subject
+            && self.is_root(&key)
+        {
+            tracing::info!(%key, "a root is taken out of the file `policy`, and not revoked");
+            return Err(Code::Invalid.into());
+        }
         let revoked = self.revoked.read();
-        let credential = revocation.credential.0;
+        let id = revocation.subject.bytes();
         let of_signer = revoked.values().filter(|by| **by == Some(revocation.by)).count();
         // Guests leave room for the roots, and for each other.
         let has_room = match is_of_root {
             true => revoked.len() < limits::REVOCATIONS,
             false => revoked.len() < limits::REVOCATIONS / 2 && of_signer < REVOCATIONS_OF_GUEST,
         };
-        if !has_room && !revoked.contains_key(&credential) {
+        if !has_room && !revoked.contains_key(&id) {
             return Err(Code::NoSpace.into());
         }
-        Ok(Revoked { credential, by: revocation.by, is_of_root })
+        Ok(Revoked { id, by: revocation.by, is_of_root })
     }
 
     /// Puts a revocation in force.
+    /// When this returns, no change is being made by it.
     pub(crate) fn revoke(&self, revoked: &Revoked) {
-        let before = self.revoked.write().insert(revoked.credential, Some(revoked.by));
+        let _no_change = self.hold_guests();
+        let before = self.revoked.write().insert(revoked.id, Some(revoked.by));
         self.revocations.fetch_add(1, Ordering::AcqRel);
         if let Some(audit) = self.audit.as_ref().filter(|_| before.is_none()) {
             audit.revocation(moment::seconds(), revoked);
@@ -402,7 +637,7 @@ impl Policy {
     /// Records that a chain opens no session any more.
     fn note_refused(&self, principal: &[u8; 32], chain: &Chain) {
         let Some(audit) = &self.audit else { return };
-        if let Some((why, link)) = self.end_of(chain) {
+        if let Some((why, link)) = self.fault_of(chain) {
             audit.refusal(moment::seconds(), &Principal(*principal), chain, &why, Some(link));
         }
     }
@@ -410,7 +645,7 @@ impl Policy {
     /// Records the end of a session.
     fn note_ended(&self, guest: &Guest) {
         let Some(audit) = &self.audit else { return };
-        let (why, link) = match self.end_of(&guest.chain) {
+        let (why, link) = match self.fault_of(&guest.chain) {
             Some((why, link)) => (why, Some(link)),
             None => (End::Closed, None),
         };
@@ -425,13 +660,17 @@ impl Policy {
     }
 
     /// Returns the reason why a chain holds no more, and the link to blame; `None` if it holds.
-    fn end_of<'a>(&self, chain: &'a Chain) -> Option<(End, &'a Link)> {
+    fn fault_of<'a>(&self, chain: &'a Chain) -> Option<(End, &'a Link)> {
         let first = chain.links.first()?;
         if !self.is_root(&first.authorizer) {
             return Some((End::NoRoot, first));
         }
         let revoked = self.revoked.read();
-        if let Some(link) = chain.links.iter().find(|link| revoked.contains_key(&link.id)) {
+        if let Some(link) = chain.links.iter().find(|link| {
+            let mut keys = link.assertion.licensees().keys();
+            let is_void = |id: &[u8; 32]| revoked.contains_key(id);
+            is_void(&link.id) || is_void(&link.authorizer.0) || keys.any(|key| is_void(&key.0))
+        }) {
             return Some((End::Revoked, link));
         }
         drop(revoked);
@@ -449,10 +688,10 @@ impl Policy {
 }
 
 /// Returns the function that records the roots which were read.
-fn record_roots(audit: Option<Arc<Audit>>) -> OnChange {
+fn record_roots(audit: Option<Arc<Audit>>) -> OnChange<InForce> {
     Box::new(move |roots| {
         if let Some(audit) = &audit {
-            audit.policy(moment::seconds(), roots.iter());
+            audit.policy(moment::seconds(), roots.keys.iter());
         }
     })
 }

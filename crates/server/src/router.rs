@@ -85,6 +85,7 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         | Request::CopyRange { .. }
         | Request::Search { .. }
         | Request::Tags { .. }
+        | Request::Attach { .. }
         | Request::Revoke { .. }
         | Request::Servers => SiteRule::AtHome,
     }

@@ -29,7 +29,7 @@ use crate::leases::Leases;
 use crate::locks::Locks;
 use crate::other_sessions::OtherSessions;
 use crate::ownership::Ownership;
-use crate::policy::Policy;
+use crate::policy::{Asker, Policy};
 use crate::pool::Pool;
 use crate::replaced::ReplacedFiles;
 use crate::sites::Sites;
@@ -115,16 +115,18 @@ struct Dispatcher {
 }
 
 /// The caller of a request, and the condition under which it is carried out.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Call {
     context: Context,
     /// The nodes to which its names must lead; see `OpContext::expected`.
     expected: Option<ExpectedNodes>,
+    /// The sessions of guests that were announced a change of their rights.
+    barred: Arc<[SessionId]>,
 }
 
 impl From<&Context> for Call {
     fn from(context: &Context) -> Self {
-        Self { context: *context, expected: None }
+        Self { context: *context, expected: None, barred: Arc::new([]) }
     }
 }
 
@@ -135,6 +137,9 @@ enum Outcome {
     /// It is sent when everything that is done at this moment is safe. If that will never be, the
     /// caller gets the error, which is recorded as reported.
     WhenSafe(Reply, ErrorReport),
+    /// It is sent when everything that is done at this moment is safe, and no guest uses anything
+    /// any more by a right that has ended.
+    WhenRevoked(Reply),
     /// It is sent when the file with this id is found.
     WhenFound(InodeId),
     /// It is sent when the lock is set. The number names the request to [`Service::cancel`].
@@ -174,6 +179,9 @@ impl LocalService {
         for (session, record) in &parts.earlier {
             if let RecordedPeer::Site(peer) = record.peer {
                 parts.sites.begin(*session, peer);
+            }
+            if let RecordedPeer::Guest(_) = record.peer {
+                parts.policy.expect(*session);
             }
             others.begin(*session);
             parts.opens.begin_session(*session, record.peer);
@@ -230,12 +238,13 @@ impl Service for LocalService {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         let submission = Submission { request, bulk, later };
-        match self.dispatcher.parts.policy.guest(context.session) {
-            None if self.dispatcher.parts.sites.is_alone() => {
+        match self.dispatcher.parts.policy.asker(context.session) {
+            Asker::Trusted if self.dispatcher.parts.sites.is_alone() => {
                 self.dispatcher.dispatch_local(context, submission)
             }
-            None => self.dispatcher.dispatch_to_home(context, submission),
-            Some(guest) => self.dispatcher.dispatch_for_guest(guest, context, submission),
+            Asker::Trusted => self.dispatcher.dispatch_to_home(context, submission),
+            Asker::Guest(guest) => self.dispatcher.dispatch_for_guest(guest, context, submission),
+            Asker::AbsentGuest => Some(Err(Code::Stale.into())),
         }
     }
 

@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use pelago_wire::{
     Attr, Bulk, Connections, Context, Done, Error, Handle, InodeId, LeaseMoment, LeasedAnswer,
-    Leases, Reply, Request, Served, Service, SessionId, SessionRecord, SessionService, Touched,
+    Leases, Recalled, Reply, Request, Served, Service, SessionId, SessionRecord, SessionService,
+    Touched,
 };
 
 use crate::history::History;
@@ -182,8 +183,8 @@ impl SessionService for Tap {
         self.service.changed_node(session, request)
     }
 
-    fn attr(&self, node: Handle) -> Option<Attr> {
-        self.service.attr(node)
+    fn attr(&self, session: SessionId, node: Handle) -> Option<Attr> {
+        self.service.attr(session, node)
     }
 
     fn progress(&self) -> (u64, u64) {
@@ -222,11 +223,15 @@ impl Connections for Recalls {
         }
     }
 
-    fn recall(&self, session: SessionId, number: u64, touched: &[Touched]) {
+    fn recall(&self, session: SessionId, number: u64, recalled: &Recalled) {
         self.history.lock().count("recalls sent");
-        self.sent.lock().insert((session, number), touched.to_vec());
+        let touched = match recalled {
+            Recalled::Things(touched) => touched.clone(),
+            Recalled::Everything => Vec::new(),
+        };
+        self.sent.lock().insert((session, number), touched);
         if let Some(connections) = self.connections() {
-            connections.recall(session, number, touched);
+            connections.recall(session, number, recalled);
         }
     }
 }

@@ -192,9 +192,9 @@ row_kinds! {
         /// The session.
         session: SessionId,
     }
-    /// A credential that was revoked.
+    /// A credential or a key that was revoked.
     Revocation = 20, revocation {
-        /// The id of the credential.
+        /// The id of the credential, or the key.
         credential: [u8; 32],
     }
 }

@@ -14,6 +14,7 @@
 //! files/         the default mount point
 //! key            the private key of the server
 //! clients        the machines that may connect to the server
+//! keys           names of keys, and the users as whom guests act
 //! ```
 //!
 //! `format` and its copy are written last when a volume is created, and replaced when the volume
@@ -47,7 +48,7 @@ pub use format::{
     FORMAT_VERSION, Format, FormatError, NEEDED_FEATURES, NOT_PRIMARY, REVOCATIONS, SHARED_STORE,
     SITES, TAGS_ARE_COMPLETE, VolumeId,
 };
-pub use layout::{AUDIT, CLIENTS, KEY, LISTEN, POLICY};
+pub use layout::{AUDIT, CLIENTS, KEY, KEYS, LISTEN, POLICY};
 pub use mirror::{ReplacedFile, read_mirrored, replace_file};
 pub use paths::{mount_path, session_socket_path, socket_path};
 pub use remains::Remains;

@@ -185,11 +185,11 @@ fn a_volume_half_made_is_made_again() {
     }
 }
 
-/// A volume has a key and a list of clients only after it has a format; without one they are the
+/// A volume has a key, lists and an address only after it has a format; without one they are the
 /// files of something else, or what is left of a volume.
 #[test]
 fn a_key_without_a_format_is_no_volume_half_made() {
-    for name in ["key", "clients"] {
+    for name in ["key", "clients", "policy", "keys", "listen"] {
         let temp = temp();
         fs::write(temp.path().join(name), b"text").unwrap();
         let made = Volume::create(temp.path(), VolumeOptions::default()).unwrap_err();

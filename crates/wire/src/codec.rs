@@ -15,7 +15,7 @@ use crate::attr::{Attr, Time};
 use crate::error::{Code, Error};
 use crate::id::Handle;
 use crate::leases::{Granted, Leases};
-use crate::local_cache::Touched;
+use crate::local_cache::Recalled;
 use crate::reply::{DirEntry, Entry, Reply};
 use crate::request::Request;
 use crate::{limits, reserved};
@@ -232,13 +232,13 @@ pub fn decode_answer(body: &[u8], bulk: Vec<u8>) -> Result<DecodedReply, DecodeE
     Ok(DecodedReply { stamp, result, granted: Granted { leases, changed, may_be_done: false } })
 }
 
-/// Appends the body of a recall: the things that another session is about to change.
+/// Appends the body of a recall.
 ///
 /// # Errors
 /// If they are more than a recall can name.
-pub fn encode_recall(touched: &[Touched], out: &mut Vec<u8>) -> Result<(), Error> {
+pub fn encode_recall(recalled: &Recalled, out: &mut Vec<u8>) -> Result<(), Error> {
     let start = out.len();
-    let put = RecalledThings::put(&touched.to_vec(), out);
+    let put = RecalledThings::put(recalled, out);
     if put.is_err() {
         out.truncate(start);
     }
@@ -249,11 +249,11 @@ pub fn encode_recall(touched: &[Touched], out: &mut Vec<u8>) -> Result<(), Error
 ///
 /// # Errors
 /// Returns [`DecodeError`] if the body is no recall of this version.
-pub fn decode_recall(body: &[u8]) -> Result<Vec<Touched>, DecodeError> {
+pub fn decode_recall(body: &[u8]) -> Result<Recalled, DecodeError> {
     let mut from = Reader::new(body, "a recall");
-    let touched = RecalledThings::take(from.at("what is recalled"))?;
+    let recalled = RecalledThings::take(from.at("what is recalled"))?;
     from.finish("a recall")?;
-    Ok(touched)
+    Ok(recalled)
 }
 
 /// Appends a reply alone, as it is stored for a repeated request: its number and its fields.

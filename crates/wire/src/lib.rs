@@ -18,13 +18,13 @@ pub use codec::Replayed;
 pub use description::{Effect, Subjects};
 pub use error::{Code, Error, Kind};
 pub use flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, WriteFlags, XattrFlags};
-pub use guest::ForGuest;
+pub use guest::{ForGuest, GuestRight, GuestSubject, Needs};
 pub use id::{
     Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, SessionId, ShardId,
 };
 pub use leased_service::{LeaseHolder, LeaseTimes, LeasedDone, LeasedService};
 pub use leases::{Granted, Leases};
-pub use local_cache::{LocalCache, Then, Touched};
+pub use local_cache::{LocalCache, Recalled, Then, Touched};
 pub use lock::{FileLock, LockKind, LockMode, LockOwner, LockRange};
 pub use name::{Name, NameError};
 pub use operation::{Description, Operation};

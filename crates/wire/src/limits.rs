@@ -2,6 +2,8 @@
 //!
 //! `docs/limits.md` lists them; `cargo xtask tidy` compares the two.
 
+use std::time::Duration;
+
 /// Bytes of a name in a directory (`NAME_MAX` of Linux).
 pub const NAME_BYTES: usize = 255;
 /// Bytes of a symbolic link's target (`PATH_MAX` of Linux, without its NUL).
@@ -35,6 +37,10 @@ pub const CREDENTIAL_BYTES: usize = 8 << 10;
 pub const CHAIN_LINKS: usize = 16;
 /// Bytes of a chain of credentials, and of the body of the frame that presents it.
 pub const CHAIN_BYTES: usize = 32 << 10;
+/// Chains of credentials of one session of a guest.
+pub const ATTACHED_CHAINS: usize = 16;
+/// Bytes of the credentials of all chains of one session of a guest, beyond the first chain.
+pub const ATTACHED_BYTES: usize = 64 << 10;
 /// Bytes of memory for what the mirror of a volume does not have yet: keys of rows, and ranges of
 /// content files. Beyond that all is copied again.
 pub const MIRROR_CHANGES_BYTES: usize = 24 << 20;
@@ -196,6 +202,8 @@ pub const SESSION_KEPT_BYTES: usize = 2 << 20;
 pub const SESSIONS: usize = 1024;
 /// Sessions of one machine's key, or of one user of the server's machine, at the same time.
 pub const PEER_SESSIONS: usize = 64;
+/// The time of a guest's lease.
+pub const GUEST_LEASE: Duration = Duration::from_secs(3);
 /// Sessions of guests at the same time.
 pub const GUEST_SESSIONS: usize = 512;
 /// Sessions of guests at the same time that come with one credential of the volume's roots.
@@ -214,8 +222,10 @@ pub const TERM_SECONDS: u64 = 10;
 pub const KEY_FILE_BYTES: usize = 4096;
 /// Bytes of a volume's list of clients.
 pub const CLIENTS_BYTES: usize = 1 << 20;
-/// Bytes of a client's name in that list.
-pub const CLIENT_NAME_BYTES: usize = 64;
+/// Bytes of a volume's list of named keys.
+pub const KEYS_BYTES: usize = 256 << 10;
+/// Bytes of the name of a key in these lists.
+pub const KEY_NAME_BYTES: usize = 64;
 /// Ranges of bytes that the locks of one session cover; adjacent ranges of one owner and mode count
 /// as one.
 pub const LOCKS: usize = 1 << 16;

@@ -25,6 +25,15 @@ pub enum Touched {
     Bytes(InodeId),
 }
 
+/// What a recall names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recalled {
+    /// These nodes and names.
+    Things(Vec<Touched>),
+    /// Everything that the session has cached: its rights may have changed.
+    Everything,
+}
+
 /// A callback that is called once a cache, or a holder of leases, is done.
 pub type Then = Box<dyn FnOnce() + Send>;
 

@@ -55,11 +55,13 @@ pub enum VolumeFile {
     Policy,
     /// `clients`.
     Clients,
+    /// `keys`.
+    Keys,
 }
 
 impl VolumeFile {
     /// Every file, in the order of the numbers.
-    pub const ALL: [Self; 4] = [Self::Format, Self::Seed, Self::Policy, Self::Clients];
+    pub const ALL: [Self; 5] = [Self::Format, Self::Seed, Self::Policy, Self::Clients, Self::Keys];
 
     const fn number(self) -> u8 {
         match self {
@@ -67,6 +69,7 @@ impl VolumeFile {
             Self::Seed => 2,
             Self::Policy => 3,
             Self::Clients => 4,
+            Self::Keys => 5,
         }
     }
 }

@@ -9,13 +9,14 @@ use crate::account::{Account, Lasting};
 use crate::attr::SetAttr;
 use crate::description::{Effect, Subjects};
 use crate::flags::{OpenFlags, RenameFlags};
-use crate::guest::ForGuest;
+use crate::guest::{ForGuest, GuestRight};
 use crate::id::{Handle, InodeId, OpenId};
 use crate::limits;
 use crate::lock::LockOwner;
 use crate::name::Name;
 use crate::request::Request;
 use crate::touches::{AtStart, NameIn, OpenEffect, Tells, Touches};
+use GuestRight::{Any, Delete, Read, Write};
 use Lasting::{Answer, Leases, Lock, LockWaiter, Open};
 
 /// A request without its arguments.
@@ -136,7 +137,7 @@ macro_rules! operations {
 
 operations! {
     Lookup { dir, name } = "lookup" {
-        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Node(*dir),
+        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::node(Any, dir),
         touches: Touches::Nothing, tells: Tells::Name(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
@@ -154,76 +155,81 @@ operations! {
         bulks: NO_BULKS, leaves: [Leases],
     }
     GetAttr { node } = "getattr" {
-        effect: Effect::None, subjects: Subjects::inode(node), guest: ForGuest::Node(*node),
+        effect: Effect::None, subjects: Subjects::inode(node), guest: ForGuest::node(Any, node),
         touches: Touches::Nothing, tells: Tells::Attributes,
         opens: OpenEffect::Nothing, at_start: start_of_attributes(node),
         bulks: NO_BULKS, leaves: [Leases],
     }
     SetAttr { node, open, set } = "setattr" {
         effect: attributes(open.as_ref(), set), subjects: Subjects::held(node),
-        guest: ForGuest::Never,
+        guest: ForGuest::setting(node, open, set),
         touches: set_attributes(node, set), tells: Tells::Attributes,
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     Create { dir, name, flags, open } = "create" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+        effect: NEW_ROWS, subjects: Subjects::inode(dir),
+        guest: ForGuest::node(GuestRight::Create, dir),
         touches: new_name(dir, name), tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Creates { open: *open, flags: *flags }, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Open, Leases],
     }
     CreateUnnamed { dir, flags, open } = "tmpfile" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+        effect: NEW_ROWS, subjects: Subjects::inode(dir),
+        guest: ForGuest::node(GuestRight::Create, dir),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Creates { open: *open, flags: *flags }, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Open, Leases],
     }
     MakeDir { dir, name } = "mkdir" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+        effect: NEW_ROWS, subjects: Subjects::inode(dir),
+        guest: ForGuest::node(GuestRight::Create, dir),
         touches: new_name(dir, name), tells: Tells::NewDir(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
-    MakeNode { dir, name } = "mknod" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+    MakeNode { dir, name, kind } = "mknod" {
+        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::making(dir, *kind),
         touches: new_name(dir, name), tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     Symlink { dir, name } = "symlink" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+        effect: NEW_ROWS, subjects: Subjects::inode(dir),
+        guest: ForGuest::node(GuestRight::Create, dir),
         touches: new_name(dir, name), tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     ReadLink { node } = "readlink" {
-        effect: Effect::None, subjects: Subjects::inode(node), guest: ForGuest::Node(*node),
+        effect: Effect::None, subjects: Subjects::inode(node), guest: ForGuest::node(Any, node),
         touches: Touches::Nothing, tells: Tells::Target(node.ino),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
     }
     Link { node, dir, name } = "link" {
-        effect: NEW_ROWS, subjects: Subjects::inodes(node, dir), guest: ForGuest::Never,
+        effect: NEW_ROWS, subjects: Subjects::inodes(node, dir),
+        guest: ForGuest::linking(node, dir),
         touches: Touches::NewName { at: at(dir, name), of: Some(node.ino) },
         tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     Unlink { dir, name } = "unlink" {
-        effect: ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+        effect: ROWS, subjects: Subjects::inode(dir), guest: ForGuest::node(Delete, dir),
         touches: Touches::OldName(at(dir, name)), tells: Tells::OldName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     RemoveDir { dir, name } = "rmdir" {
-        effect: ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+        effect: ROWS, subjects: Subjects::inode(dir), guest: ForGuest::node(Delete, dir),
         touches: Touches::OldName(at(dir, name)), tells: Tells::OldName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     Rename { from_dir, from, to_dir, to, flags } = "rename" {
         effect: renaming(*flags), subjects: Subjects::inodes(from_dir, to_dir),
-        guest: ForGuest::Never,
+        guest: ForGuest::renaming(from_dir, to_dir, *flags),
         touches: Touches::Move { from: at(from_dir, from), to: at(to_dir, to) },
         tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
@@ -245,7 +251,7 @@ operations! {
         bulks: NO_BULKS, leaves: [Open],
     }
     Flush { open, owner } = "flush" {
-        effect: Effect::Commit, subjects: Subjects::open(open), guest: ForGuest::Committed,
+        effect: Effect::Commit, subjects: Subjects::open(open), guest: ForGuest::Commit(*open),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: closing(open, owner), at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer],
@@ -256,76 +262,79 @@ operations! {
         opens: OpenEffect::Ends(*open), at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer],
     }
-    GetLock { open } = "getlk" {
-        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::Never,
+    GetLock { open, lock } = "getlk" {
+        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::locking(open, lock),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::UsesGuarded, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
     }
     SetLock { open, owner, lock } = "setlk" {
-        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::Never,
+        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::locking(open, lock),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Locks { open: *open, owner: *owner, lock: *lock },
         at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Lock, LockWaiter],
     }
-    ReclaimLock { open } = "reclaimlk" {
-        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::Never,
+    ReclaimLock { open, lock } = "reclaimlk" {
+        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::locking(open, lock),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::Restores,
         bulks: NO_BULKS, leaves: [Lock],
     }
     Fsync { open } = "fsync" {
-        effect: Effect::Commit, subjects: Subjects::open(open), guest: ForGuest::Committed,
+        effect: Effect::Commit, subjects: Subjects::open(open), guest: ForGuest::Commit(*open),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer],
     }
     FsyncDir { dir } = "fsyncdir" {
-        effect: Effect::Once, subjects: Subjects::inode(dir), guest: ForGuest::CommittedDir(*dir),
+        effect: Effect::Once, subjects: Subjects::inode(dir), guest: ForGuest::CommitDir(*dir),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer],
     }
     Read { open } = "read" {
-        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::ReadOpen(*open),
+        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::open(Read, open),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::UsesGuarded, at_start: AtStart::InTurn,
         bulks: Bulks { request: 0, answer: limits::IO_BYTES }, leaves: [],
     }
     Write { open } = "write" {
-        effect: BYTES, subjects: Subjects::open(open), guest: ForGuest::Never,
+        effect: BYTES, subjects: Subjects::open(open), guest: ForGuest::open(Write, open),
         touches: Touches::Bytes(*open), tells: Tells::Nothing,
         opens: OpenEffect::UsesGuarded, at_start: AtStart::BeforeNew,
         bulks: Bulks { request: limits::FRAME_BULK_BYTES, answer: 0 }, leaves: [Answer],
     }
     List { dir, after, entries } = "readdir" {
-        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Read(*dir),
+        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::node(Read, dir),
         touches: Touches::Nothing,
         tells: Tells::Names { dir: dir.ino, after: *after, most: *entries },
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
     }
     GetXattr { node, name } = "getxattr" {
-        effect: Effect::None, subjects: Subjects::held(node), guest: ForGuest::NoXattr(*node),
+        effect: Effect::None, subjects: Subjects::held(node),
+        guest: ForGuest::reading_xattr(node, name.as_slice()),
         touches: Touches::Nothing, tells: Tells::Xattr { node: node.ino, name: name.as_slice() },
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
     }
     ListXattr { node } = "listxattr" {
-        effect: Effect::None, subjects: Subjects::held(node), guest: ForGuest::NoXattrs(*node),
+        effect: Effect::None, subjects: Subjects::held(node), guest: ForGuest::node(Read, node),
         touches: Touches::Nothing, tells: Tells::Xattrs(node.ino),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
     }
-    SetXattr { node } = "setxattr" {
-        effect: NEW_ROWS, subjects: Subjects::held(node), guest: ForGuest::Never,
+    SetXattr { node, name } = "setxattr" {
+        effect: NEW_ROWS, subjects: Subjects::held(node),
+        guest: ForGuest::writing_xattr(node, name.as_slice()),
         touches: Touches::Node(node.ino), tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
-    RemoveXattr { node } = "removexattr" {
-        effect: ROWS, subjects: Subjects::held(node), guest: ForGuest::Never,
+    RemoveXattr { node, name } = "removexattr" {
+        effect: ROWS, subjects: Subjects::held(node),
+        guest: ForGuest::writing_xattr(node, name.as_slice()),
         touches: Touches::Node(node.ino), tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer, Leases],
@@ -337,19 +346,19 @@ operations! {
         bulks: NO_BULKS, leaves: [],
     }
     Allocate { open } = "fallocate" {
-        effect: BYTES, subjects: Subjects::open(open), guest: ForGuest::Never,
+        effect: BYTES, subjects: Subjects::open(open), guest: ForGuest::open(Write, open),
         touches: Touches::Bytes(*open), tells: Tells::Nothing,
         opens: OpenEffect::UsesGuarded, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer],
     }
     Seek { open } = "lseek" {
-        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::ReadOpen(*open),
+        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::open(Read, open),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
     }
     CopyRange { from, to } = "copy_file_range" {
-        effect: BYTES, subjects: Subjects::opens(from, to), guest: ForGuest::Never,
+        effect: BYTES, subjects: Subjects::opens(from, to), guest: ForGuest::copying(from, to),
         touches: Touches::Bytes(*to), tells: Tells::Nothing,
         opens: OpenEffect::UsesGuarded, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer],
@@ -362,6 +371,12 @@ operations! {
     }
     Tags { dir } = "tags" {
         effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
+    Attach {} = "attach" {
+        effect: Effect::None, subjects: Subjects::NONE, guest: ForGuest::Attach,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],

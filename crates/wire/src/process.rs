@@ -1,5 +1,5 @@
-//! The rights that a process has to a file, by the file's mode or access list: for answers that no
-//! kernel checks, those of searches and over HTTP.
+//! The rights that a process has to a file, by the file's mode or access list: for requests that no
+//! kernel checks, those of searches, over HTTP and of guests.
 
 /// A process, with the ids and the capability that decide what it may use.
 #[derive(Debug, Clone, Copy)]
@@ -21,8 +21,14 @@ pub struct ModeRights(u16);
 impl ModeRights {
     /// To read a file.
     pub const READ: Self = Self(4);
+    /// To write a file.
+    pub const WRITE: Self = Self(2);
     /// To look names up in a directory.
     pub const SEARCH: Self = Self(1);
+    /// To execute a file.
+    pub const EXECUTE: Self = Self(1);
+    /// To add names to a directory, and to remove names.
+    pub const CHANGE_NAMES: Self = Self(3);
     /// To list a directory, and to look names up in it.
     pub const LIST_AND_SEARCH: Self = Self(5);
 

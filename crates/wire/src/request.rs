@@ -354,6 +354,14 @@ pub enum Request {
         /// The request for tags.
         tags: Tags,
     },
+    /// Adds a chain of credentials to the session of a guest, which has the rights of all its
+    /// chains from then on. An attached chain is attached again without effect. Reply: `Bytes`,
+    /// empty if the chain is attached, else the reason for the person; `AccessDenied` without a
+    /// reason, and in a session of no guest.
+    Attach {
+        /// The texts, from the one of a root of the volume to the one for the guest's key.
+        chain: Vec<Vec<u8>>,
+    },
     /// Takes a credential back, for ever. The guests that came with it have no session when this is
     /// answered, and it is answered once the revocation is safe. Reply: `Done`; `AccessDenied` if
     /// the sentence is signed neither by a root of the volume, nor by the guest that has signed the
@@ -444,6 +452,7 @@ impl Request {
             | Self::GetLock { .. }
             | Self::SetLock { .. }
             | Self::ReclaimLock { .. }
+            | Self::Attach { .. }
             | Self::Revoke { .. }
             | Self::SiteAddress { .. }
             | Self::Servers => {}
@@ -493,6 +502,7 @@ impl Request {
             | Self::StatFs
             | Self::Search { .. }
             | Self::Tags { .. }
+            | Self::Attach { .. }
             | Self::Revoke { .. }
             | Self::Step { .. }
             | Self::AddDir { .. }

@@ -37,7 +37,6 @@ pub const FRAMES: &[Reserved] = &[
 
 /// Requests.
 pub const REQUESTS: &[Reserved] = &[
-    one(38, "Attach"),
     one(39, "Issue"),
     one(41, "Access"),
     range(42, 47, "credentials"),
@@ -74,7 +73,7 @@ pub const REFUSALS: &[Reserved] = &[one(15, "Older")];
 pub const CLOSINGS: &[Reserved] = &[];
 
 /// Kinds of things that a recall names.
-pub const RECALLS: &[Reserved] = &[one(3, "everything of the session"), one(4, "all of one home")];
+pub const RECALLS: &[Reserved] = &[one(4, "all of one home")];
 
 /// Roles of a client.
 pub const ROLES: &[Reserved] = &[
@@ -173,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_number_is_found_by_its_range() {
-        assert_eq!(name(REQUESTS, 38), Some("Attach"));
+        assert_eq!(name(REQUESTS, 39), Some("Issue"));
         assert_eq!(name(REQUESTS, 47), Some("credentials"));
         assert_eq!(name(REQUESTS, 37), None);
         assert_eq!(name(REQUESTS, 112), None);

@@ -9,7 +9,7 @@ use crate::attr::Attr;
 use crate::error::Error;
 use crate::id::{Handle, InodeId, SessionId};
 use crate::leases::Leases;
-use crate::local_cache::Touched;
+use crate::local_cache::Recalled;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::service::Service;
@@ -94,6 +94,14 @@ pub struct GuestGrant {
     pub chain: [u8; 32],
     /// The address of the guest's machine as an IPv6 address, if the chain asks for it.
     pub address: Option<[u8; 16]>,
+    /// The seconds since 1970 at which the chain ends, if it has an end.
+    pub ends: Option<u64>,
+}
+
+impl GuestGrant {
+    /// The chain of a guest whose session began in an earlier run, until it presents its
+    /// credentials again.
+    pub const NO_CHAIN: [u8; 32] = [0; 32];
 }
 
 impl fmt::Debug for GuestGrant {
@@ -123,10 +131,11 @@ pub trait Connections: Send + Sync {
     /// Begins a new epoch, in which the clients may connect again.
     fn resume(&self);
 
-    /// Recalls leases of a session, because another session is about to change these things. The
-    /// recall is repeated over later connections, until [`SessionService::recalled`] is called with
-    /// this number, which is used once, or [`SessionService::leases_lost`].
-    fn recall(&self, session: SessionId, number: u64, touched: &[Touched]);
+    /// Recalls leases of a session, because another session is about to change what they are on, or
+    /// because the rights of the session may have changed. The recall is repeated over later
+    /// connections, until [`SessionService::recalled`] is called with this number, which is used
+    /// once, or [`SessionService::leases_lost`].
+    fn recall(&self, session: SessionId, number: u64, recalled: &Recalled);
 
     /// Ends the sessions of guests that have no right any more ([`SessionService::has_access`]).
     /// When this returns, nothing more is sent to them.
@@ -226,13 +235,35 @@ pub trait SessionService: Service {
         Err(GuestRefusal(String::new()))
     }
 
-    /// Begins the session of a guest. The next run does not know it.
+    /// Begins the session of a guest. The next run knows it only if the guest may change something.
     ///
     /// # Errors
-    /// [`GuestRefusal`] if the guest has no right any more.
-    fn begin_guest(&self, _session: SessionId, _grant: &GuestGrant) -> Result<(), GuestRefusal> {
+    /// [`GuestRefusal`] if the guest has no right any more, or the session cannot be recorded.
+    fn begin_guest(
+        &self,
+        _session: SessionId,
+        _grant: &GuestGrant,
+        _record: &SessionRecord,
+    ) -> Result<(), GuestRefusal> {
         Err(GuestRefusal(String::new()))
     }
+
+    /// Records that a guest whose session began in an earlier run has come back, with this grant.
+    /// It may ask from now on.
+    ///
+    /// # Errors
+    /// As [`SessionService::begin_guest`].
+    fn guest_came_back(
+        &self,
+        _session: SessionId,
+        _grant: &GuestGrant,
+    ) -> Result<(), GuestRefusal> {
+        Err(GuestRefusal(String::new()))
+    }
+
+    /// Looks for guests whose rights have ended, or may have changed, although they ask nothing.
+    /// Called several times a second.
+    fn look_at_guests(&self) {}
 
     /// Returns whether the grant of a guest is still valid.
     fn has_access(&self, _grant: &GuestGrant) -> bool {
@@ -293,7 +324,7 @@ pub trait SessionService: Service {
 
     /// Returns the attributes of a node that a request has just changed, if they are in memory or
     /// can be read: with them its client need not send a request for them.
-    fn attr(&self, node: Handle) -> Option<Attr>;
+    fn attr(&self, session: SessionId, node: Handle) -> Option<Attr>;
 
     /// Returns the newest sequence that is done, and the newest one that is safe.
     fn progress(&self) -> (u64, u64);

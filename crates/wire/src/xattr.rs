@@ -8,8 +8,46 @@ pub const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// The access control list that new nodes inherit from a directory (`acl(5)`).
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+/// The name of the capabilities of a program (`capabilities(7)`).
+pub const CAPABILITIES: &[u8] = b"security.capability";
 /// The prefix of the name of a tag; its key follows.
 pub const TAG_PREFIX: &str = "user.tag.";
+
+/// Returns whether an extended attribute is of users (`user.`), who may read and write it as the
+/// bytes of the file (`xattr(7)`).
+#[must_use]
+pub const fn is_of_users(name: &[u8]) -> bool {
+    begins_with(name, PREFIXES[0])
+}
+
+/// Returns whether an extended attribute is an access control list (`acl(5)`).
+#[must_use]
+pub const fn is_access_list(name: &[u8]) -> bool {
+    begins_with(name, b"system.posix_acl_")
+}
+
+/// Returns whether a user sets Pelago up by an extended attribute (`user.pelago.`).
+#[must_use]
+pub const fn is_setting(name: &[u8]) -> bool {
+    begins_with(name, b"user.pelago.")
+}
+
+const fn begins_with(name: &[u8], prefix: &[u8]) -> bool {
+    match name.split_at_checked(prefix.len()) {
+        Some((mut start, _)) => {
+            let mut prefix = prefix;
+            while let ([a, rest @ ..], [b, others @ ..]) = (start, prefix) {
+                if *a != *b {
+                    return false;
+                }
+                start = rest;
+                prefix = others;
+            }
+            true
+        }
+        None => false,
+    }
+}
 
 /// Returns the key of the tag with this name; `None` if the attribute is no tag.
 #[must_use]

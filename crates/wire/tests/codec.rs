@@ -221,6 +221,7 @@ fn of_nodes() -> impl Strategy<Value = Request> {
         ),
         (handle(), xattr()).prop_map(|(node, name)| Request::RemoveXattr { node, name }),
         Just(Request::StatFs),
+        vec(vec(any::<u8>(), 1..200), 0..16).prop_map(|chain| Request::Attach { chain }),
         (vec(any::<u8>(), 0..=limits::REVOCATION_BYTES), vec(vec(any::<u8>(), 1..200), 0..16))
             .prop_map(|(sentence, chain)| Request::Revoke { sentence, chain }),
         (handle(), option::of(name())).prop_map(|(dir, to)| Request::Step { dir, to }),

@@ -56,11 +56,32 @@ impl Group {
         command
     }
 
-    /// Returns the text of a file of a controller.
-    pub(crate) fn read(&self, controller: &str, file: &str) -> Result<String, String> {
+    /// Returns the same command, run in the group.
+    pub(crate) fn wrap(&self, command: &Command) -> Command {
+        let mut wrapped = self.command(Path::new(command.get_program()));
+        wrapped.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => wrapped.env(name, value),
+                None => wrapped.env_remove(name),
+            };
+        }
+        if let Some(folder) = command.get_current_dir() {
+            wrapped.current_dir(folder);
+        }
+        wrapped
+    }
+
+    /// Returns the folder of a controller.
+    pub(crate) fn folder(&self, controller: &str) -> Result<&Path, String> {
         let folder = self.folders.iter().find(|(name, _)| *name == controller);
         let (_, folder) = folder.ok_or_else(|| format!("{} has no {controller}", self.name))?;
-        read(&folder.join(file))
+        Ok(folder)
+    }
+
+    /// Returns the text of a file of a controller.
+    pub(crate) fn read(&self, controller: &str, file: &str) -> Result<String, String> {
+        read(&self.folder(controller)?.join(file))
     }
 
     fn pids(&self) -> Result<Vec<String>, String> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use pelago_testbed::mounted;
 use serde_json::Value;
 
+use crate::kit::group::Group;
 use crate::kit::namespaces::{Namespaces, Side};
 use crate::kit::process::wait_until;
 use crate::kit::report::failed;
@@ -24,6 +25,40 @@ pub(super) struct Lab<'a> {
     pub(super) namespaces: &'a Namespaces,
     /// An empty folder, on the disk that all servers use.
     pub(super) folder: &'a Path,
+    /// The groups in which processes start at each end; without them nothing is limited.
+    pub(super) ends: Option<&'a Ends>,
+}
+
+/// The groups of a file system's processes.
+pub(super) struct Ends {
+    pub(super) server: Group,
+    pub(super) client: Group,
+}
+
+impl Lab<'_> {
+    /// Returns a command that runs at an end, in its group.
+    pub(super) fn command(&self, side: Side, program: &str) -> Command {
+        let command = self.namespaces.command(side, program);
+        match (self.ends, side) {
+            (None, _) => command,
+            (Some(ends), Side::Server) => ends.server.wrap(&command),
+            (Some(ends), Side::Client) => ends.client.wrap(&command),
+        }
+    }
+
+    /// Runs Pelago at an end, with a home of its own, and returns what it printed.
+    pub(super) fn pelago(
+        &self,
+        side: Side,
+        step: &str,
+        home: &Path,
+        arguments: &[&str],
+    ) -> Result<String, String> {
+        let mut command = self.command(side, &self.pelago.to_string_lossy());
+        command.args(arguments).env("HOME", home).env_remove("XDG_CONFIG_HOME");
+        command.env_remove("PELAGO_KEY").current_dir(home);
+        self.namespaces.run(step, &mut command)
+    }
 }
 
 /// A file system that is mounted. On drop its mount goes; its processes end with the namespaces.
@@ -42,7 +77,7 @@ pub(super) struct Kind {
     /// Debian's packages that it needs.
     pub(super) packages: &'static [&'static str],
     /// Serves a folder, the first, and mounts it on the second.
-    start: fn(&Lab<'_>, &Path, &Path) -> Result<Vec<Child>, String>,
+    pub(super) start: fn(&Lab<'_>, &Path, &Path) -> Result<Vec<Child>, String>,
 }
 
 /// Pelago first: ratios are those of the first to each other one.
@@ -73,7 +108,10 @@ impl Kind {
 impl Drop for Peer {
     fn drop(&mut self) {
         let mut unmount = Command::new("umount");
-        if let Err(why) = unmount.arg("-l").arg(&self.point).status() {
+        let unmount = unmount.arg("-l").arg(&self.point);
+        // A file system that did not start is not mounted.
+        let ended = if mounted::is_mount(&self.point) { unmount.status().err() } else { None };
+        if let Some(why) = ended {
             println!("{} stays mounted: {why}", self.point.display());
         }
         for child in &mut self.children {
@@ -94,27 +132,28 @@ pub(super) fn unmount_below(folder: &Path) {
 }
 
 fn pelago(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, String> {
-    let run = |side, step: &str, arguments: &[&str]| {
-        let mut command = lab.namespaces.command(side, &lab.pelago.to_string_lossy());
-        command.args(arguments).env("HOME", home).env_remove("XDG_CONFIG_HOME");
-        command.env_remove("PELAGO_KEY").current_dir(home);
-        lab.namespaces.run(step, &mut command)
-    };
+    let run = |side, step: &str, arguments: &[&str]| lab.pelago(side, step, home, arguments);
     let listen = format!("{}:{PELAGO_PORT}", Side::Server.address());
     let serve = ["serve", "volume", "--listen", &listen, "--detach", "--json"];
     let said = run(Side::Server, "pelago-serve", &serve)?;
-    let up: Value = serde_json::from_str(&said).map_err(|why| format!("pelago serve: {why}"))?;
-    let address = up["listening"].as_str().ok_or("pelago serve names no address")?;
+    let address = listening(&said)?;
     run(Side::Client, "pelago-key", &["key", "new"])?;
     let key = run(Side::Client, "pelago-key", &["key", "show"])?;
     run(Side::Server, "pelago-allow", &["key", "allow", key.trim(), "-V", "volume"])?;
-    let mount = ["mount", address, &point.to_string_lossy(), "--detach"];
+    let mount = ["mount", &address, &point.to_string_lossy(), "--detach"];
     run(Side::Client, "pelago-mount", &mount)?;
     Ok(Vec::new())
 }
 
+/// Returns the address that a server has printed as JSON.
+pub(super) fn listening(said: &str) -> Result<String, String> {
+    let up: Value = serde_json::from_str(said).map_err(|why| format!("pelago serve: {why}"))?;
+    let address = up["listening"].as_str().ok_or("pelago serve names no address")?;
+    Ok(address.to_owned())
+}
+
 /// Serves a folder by an `sshd` of its own, with its defaults, and mounts it with those of `sshfs`.
-fn sshfs(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, String> {
+pub(super) fn sshfs(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, String> {
     let config = home.join("config");
     let [key, host] = ["key", "host"].map(|name| home.join(name));
     for key in [&key, &host] {
@@ -134,14 +173,14 @@ fn sshfs(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, String>
     fs::write(&config, lines.join("\n")).map_err(|why| failed(&config, &why))?;
     fs::create_dir_all("/run/sshd").map_err(|why| failed(Path::new("/run/sshd"), &why))?;
     // It starts itself again for each connection, so it wants its whole path.
-    let mut sshd = lab.namespaces.command(Side::Server, "/usr/sbin/sshd");
+    let mut sshd = lab.command(Side::Server, "/usr/sbin/sshd");
     let sshd = lab.namespaces.spawn("sshfs-sshd", sshd.arg("-D").arg("-f").arg(&config))?;
     let files = home.join("files");
     fs::create_dir(&files).map_err(|why| failed(&files, &why))?;
     let identity = format!("-oIdentityFile={}", key.display());
     let source = format!("root@{}:{}", Side::Server.address(), files.display());
     let mount = || {
-        let mut mount = lab.namespaces.command(Side::Client, "sshfs");
+        let mut mount = lab.command(Side::Client, "sshfs");
         mount.args(["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null"]);
         mount.arg(&identity).arg(format!("-oPort={SSH_PORT}")).arg(&source).arg(point);
         lab.namespaces.run("sshfs-mount", &mut mount).is_ok()
@@ -162,12 +201,12 @@ fn gluster(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, Strin
         "option transport.address-family inet\nend-volume\n".to_owned(),
     ];
     fs::write(&volfile, lines.join("\n")).map_err(|why| failed(&volfile, &why))?;
-    let mut daemon = lab.namespaces.command(Side::Server, "glusterd");
+    let mut daemon = lab.command(Side::Server, "glusterd");
     daemon.arg("-N").arg("-f").arg(&volfile);
     daemon.arg("-p").arg(home.join("pid")).arg("-l").arg(home.join("log"));
     let daemon = lab.namespaces.spawn("gluster-daemon", &mut daemon)?;
     let ask = |step: &str, arguments: &[&str]| {
-        let mut gluster = lab.namespaces.command(Side::Server, "gluster");
+        let mut gluster = lab.command(Side::Server, "gluster");
         gluster.arg("--mode=script").arg(format!("--glusterd-sock={}", socket.display()));
         lab.namespaces.run(step, gluster.args(arguments))
     };
@@ -175,7 +214,7 @@ fn gluster(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, Strin
     let brick = format!("{}:{}", Side::Server.address(), home.join("brick").display());
     ask("gluster-create", &["volume", "create", "rival", &brick, "force"])?;
     ask("gluster-start", &["volume", "start", "rival"])?;
-    let mut mount = lab.namespaces.command(Side::Client, "glusterfs");
+    let mut mount = lab.command(Side::Client, "glusterfs");
     mount.arg(format!("--volfile-server={}", Side::Server.address()));
     mount.arg("--volfile-id=rival").arg(format!("--log-file={}", home.join("client").display()));
     lab.namespaces.run("gluster-mount", mount.arg(point))?;

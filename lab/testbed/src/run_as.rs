@@ -15,6 +15,9 @@ pub enum Way {
     Unix,
     /// By TCP with TLS.
     Tls,
+    /// By TCP with TLS, as a guest: a folder of the volume, which is shared with a key of its own
+    /// to be changed. The server has a mount of its own, in which nothing else works.
+    Guest,
 }
 
 /// The options `--user`, `--passthrough` and `--far`.
@@ -114,6 +117,7 @@ impl RunAs {
         match self.ways.first() {
             Some(Way::Unix) => "far over the Unix socket".to_owned(),
             Some(Way::Tls) => "far over TLS".to_owned(),
+            Some(Way::Guest) => "of a guest".to_owned(),
             _ => format!("passthrough {path}"),
         }
     }

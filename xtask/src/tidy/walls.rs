@@ -51,7 +51,7 @@ const XTASK: &str = "xtask";
 const WALLS: &[Wall] = &[
     Wall { package: WIRE, imports: &[], tests_import: &[] },
     Wall { package: PROTO, imports: &[WIRE], tests_import: &[] },
-    Wall { package: NET, imports: &[WIRE, PROTO, TRACE], tests_import: &[] },
+    Wall { package: NET, imports: &[WIRE, PROTO, KEYNOTE, TRACE], tests_import: &[] },
     Wall { package: FOLDER, imports: &[], tests_import: &[] },
     Wall { package: STORE, imports: &[WIRE, FOLDER], tests_import: &[] },
     Wall { package: META, imports: &[WIRE, STORE], tests_import: &[] },

@@ -47,7 +47,7 @@ const LINE_ENDS: [&str; 5] = ["", "", ";", ",", " {"];
 
 /// The files of a tree, which depend on their number and the seed alone.
 #[derive(Debug)]
-pub(super) struct SourceTree {
+pub(crate) struct SourceTree {
     seed: u64,
     folders: Vec<PathBuf>,
     files: Vec<SourceFile>,
@@ -65,7 +65,7 @@ struct SourceFile {
 
 impl SourceTree {
     /// Returns the tree of a seed with this number of files.
-    pub(super) fn new(files: u64, seed: u64) -> Self {
+    pub(crate) fn new(files: u64, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let words = Vocabulary::new(seed ^ 0x7478, TEXT_WORDS);
         let mut sizes: Vec<u64> = (0..files).map(|number| size(number, files)).collect();
@@ -90,11 +90,16 @@ impl SourceTree {
         Self { seed, folders, files, words }
     }
 
+    /// Returns the bytes of all files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
     /// Makes the tree in an empty directory; some files have `word`.
     ///
     /// # Errors
     /// [`BenchError::Fill`] with the first call that fails.
-    pub(super) fn fill(&self, dir: &Path, word: &str) -> Result<(), BenchError> {
+    pub(crate) fn fill(&self, dir: &Path, word: &str) -> Result<(), BenchError> {
         let failed = |path: &Path, source| BenchError::Fill { path: path.to_owned(), source };
         for folder in &self.folders {
             let path = dir.join(folder);

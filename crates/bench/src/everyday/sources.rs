@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::EverydayOptions;
 use super::generated::SourceTree;
-use super::programs::Programs;
 use crate::BenchError;
+use crate::programs::Programs;
 
 /// A tree, its tarball, and the number of lines that a search must find.
 #[derive(Debug)]
@@ -132,6 +132,7 @@ fn count_lines(text: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PROGRAMS;
     use super::*;
 
     #[test]
@@ -141,7 +142,7 @@ mod tests {
             fs::create_dir(tree.path().join(folder)).unwrap();
             fs::write(tree.path().join(folder).join("file"), "one\nTODO\n").unwrap();
         }
-        let programs = Programs::new(work.path().join("home")).unwrap();
+        let programs = Programs::new(work.path().join("home"), &PROGRAMS).unwrap();
         let tree = Some(tree.path().to_owned());
         let options = EverydayOptions { tree, ..EverydayOptions::default() };
         let sources = Sources::new(work.path(), &options, &programs).unwrap();
@@ -160,7 +161,7 @@ mod tests {
     #[test]
     fn a_tree_that_is_missing_is_named() {
         let work = tempfile::tempdir().unwrap();
-        let programs = Programs::new(work.path().join("home")).unwrap();
+        let programs = Programs::new(work.path().join("home"), &PROGRAMS).unwrap();
         let tree = Some(work.path().join("missing"));
         let options = EverydayOptions { tree, ..EverydayOptions::default() };
         let failed = Sources::new(work.path(), &options, &programs).unwrap_err();

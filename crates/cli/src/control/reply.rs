@@ -40,7 +40,8 @@ pub(crate) enum ControlReply {
     Busy(PathBuf),
     /// To `listen`: the address of the server, with its key.
     Listening(String),
-    /// To `credentials`: the block of the guest's chain.
+    /// To `credentials`: the block of the guest's chain; empty if the name is none that was
+    /// attached.
     Credentials(String),
     /// To `invite`: the number of the site.
     Invited(u16),

@@ -4,8 +4,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use pelago_keynote::{
-    AddressRange, Assertion, AssertionError, Authorizer, Principal, Right, Rights, SharedFolder,
-    SharedFolderError,
+    AddressRange, Assertion, AssertionError, Authorizer, Grant, Principal, Right, Rights,
+    ShareFormError, SharedObject,
 };
 use pelago_net::key::PublicKey;
 
@@ -29,7 +29,7 @@ pub(crate) struct Link {
     /// The key that has signed it.
     pub(crate) signer: PublicKey,
     /// The rights that it grants.
-    pub(crate) share: SharedFolder,
+    pub(crate) share: Grant,
 }
 
 /// The reason why texts are not a chain.
@@ -51,7 +51,7 @@ enum LinkError {
     #[error(transparent)]
     Text(#[from] AssertionError),
     #[error(transparent)]
-    Form(#[from] SharedFolderError),
+    Form(#[from] ShareFormError),
     #[error("its signature is wrong: it was changed, or is cut")]
     Signature,
     #[error("{0} has signed it, and the one before is not for that key")]
@@ -131,6 +131,13 @@ impl Chain {
         Some((Self { above, last }, own))
     }
 
+    /// Returns whether the chain may grant a right to change something.
+    pub(crate) fn may_change(&self) -> bool {
+        let changes = [Right::Write, Right::Create, Right::Delete];
+        let all = |right: &Right| self.links().all(|link| link.share.rights.has(*right));
+        changes.iter().any(all)
+    }
+
     /// Returns the first credential that has ended at a time, which is given as 14 digits.
     pub(crate) fn ended(&self, now: &str) -> Option<&Link> {
         let has_ended = |link: &&Link| link.share.until.as_deref().is_some_and(|end| end <= now);
@@ -142,17 +149,17 @@ impl Chain {
         self.links().filter_map(|link| link.share.until.as_deref()).min()
     }
 
-    /// Returns the rights to a directory that the holder may grant to another key, at the time
+    /// Returns the rights to an object that the holder may grant to another key, at the time
     /// `now`.
     ///
     /// # Errors
     /// [`NarrowError`] if the server would not accept them of the holder.
     pub(crate) fn narrowed(
         &self,
-        directory: u64,
+        object: SharedObject,
         wanted: Wanted<'_>,
         now: &str,
-    ) -> Result<SharedFolder, NarrowError> {
+    ) -> Result<Grant, NarrowError> {
         if let Some(link) = self.ended(now) {
             let own = link.share.until.as_deref().map(until).unwrap_or_default();
             return Err(NarrowError::Ended { own });
@@ -184,7 +191,7 @@ impl Chain {
         let until = wanted.until.or(own).map(str::to_owned);
         let volume = self.last.share.volume;
         let from = wanted.from.or(self.last.share.from);
-        Ok(SharedFolder { volume, directory, rights, until, from })
+        Ok(Grant { volume, object, rights, until, from })
     }
 }
 
@@ -196,7 +203,7 @@ impl Link {
             return Err(LinkError::Text(AssertionError::Missing("Authorizer")));
         };
         // Before the signature: a test that is not taken is named.
-        let share = SharedFolder::of(&credential)?;
+        let share = Grant::of(&credential)?;
         credential.verify().map_err(|_| LinkError::Signature)?;
         let link = Self { credential, signer: PublicKey::new(signer), share };
         match before {
@@ -220,7 +227,11 @@ impl Link {
 
     /// Returns the line for a person: who grants what to whom.
     pub(crate) fn words(&self) -> String {
-        let name = Whereabouts::name_in(self.credential.comment()).unwrap_or("a folder");
+        let name =
+            Whereabouts::name_in(self.credential.comment()).unwrap_or(match self.share.object {
+                SharedObject::Folder(_) => "a folder",
+                SharedObject::File(_) | SharedObject::Name { .. } => "a file",
+            });
         let keys: Vec<String> = self.licensees().map(|key| key.to_string()).collect();
         let signer = self.signer;
         format!("{name} by {signer} with {}, {}", keys.join(" or "), granted(&self.share))
@@ -256,9 +267,9 @@ mod tests {
 
     impl Granted<'_> {
         fn text(&self) -> String {
-            let share = SharedFolder {
+            let share = Grant {
                 volume: [5; 16],
-                directory: self.directory,
+                object: SharedObject::Folder(self.directory),
                 rights: self.rights.parse().unwrap(),
                 until: self.until.map(str::to_owned),
                 from: None,
@@ -291,8 +302,10 @@ mod tests {
         let rights = Some(rights).filter(|rights| !rights.is_empty());
         let rights = rights.map(|rights| rights.parse().unwrap());
         let wanted = Wanted { rights, may_share: false, until, from: None };
-        let share = chain.narrowed(0x3f, wanted, NOW).map_err(|error| error.to_string())?;
-        assert_eq!((share.volume, share.directory), ([5; 16], 0x3f));
+        let share = chain
+            .narrowed(SharedObject::Folder(0x3f), wanted, NOW)
+            .map_err(|error| error.to_string())?;
+        assert_eq!((share.volume, share.object.inode()), ([5; 16], 0x3f));
         Ok(super::granted(&share))
     }
 
@@ -362,7 +375,7 @@ mod tests {
             assert!(error.ends_with("it would grant nothing"), "{error}");
         }
         let wanted = Wanted { rights: None, may_share: true, until: None, from: None };
-        let share = chain.narrowed(0x3f, wanted, NOW).unwrap();
+        let share = chain.narrowed(SharedObject::Folder(0x3f), wanted, NOW).unwrap();
         assert_eq!(share.rights.to_string(), "rxg");
     }
 

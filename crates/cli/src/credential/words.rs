@@ -1,11 +1,11 @@
 //! The words that a person reads about a share.
 
-use pelago_keynote::{Right, SharedFolder};
+use pelago_keynote::{Grant, Right, SharedObject};
 
 use crate::moment::Moment;
 
 /// Returns the rights, the end and the addresses of a share.
-pub(crate) fn granted(share: &SharedFolder) -> String {
+pub(crate) fn granted(share: &Grant) -> String {
     let has = |right| share.rights.has(right);
     let mut text = format!("to be {}", to_be(&has));
     if let Some(end) = &share.until {
@@ -13,6 +13,9 @@ pub(crate) fn granted(share: &SharedFolder) -> String {
     }
     if let Some(range) = share.from {
         text.push_str(&format!(", from {range}"));
+    }
+    if let SharedObject::Name { .. } = share.object {
+        text.push_str(", by its name");
     }
     if has(Right::Grant) {
         text.push_str("; may be shared on");
@@ -50,13 +53,15 @@ pub(crate) fn until(digits: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pelago_keynote::SharedName;
+
     use super::*;
 
     #[test]
     fn a_person_reads_rights_end_and_addresses() {
-        let share = |rights: &str, until: Option<&str>, from: Option<&str>| SharedFolder {
+        let share = |rights: &str, until: Option<&str>, from: Option<&str>| Grant {
             volume: [5; 16],
-            directory: 0x2a,
+            object: SharedObject::Folder(0x2a),
             rights: rights.parse().unwrap(),
             until: until.map(str::to_owned),
             from: from.map(|from| from.parse().unwrap()),
@@ -78,5 +83,10 @@ mod tests {
         ] {
             assert_eq!(granted(&share), text);
         }
+        let name = SharedName::new(b"report").unwrap();
+        let object = SharedObject::Name { directory: 0x2a, name };
+        let by_name = Grant { object, ..share("rxg", end, None) };
+        let text = "to be read, until 2026-12-31 18:00 UTC, by its name; may be shared on";
+        assert_eq!(granted(&by_name), text);
     }
 }

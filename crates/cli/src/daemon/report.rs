@@ -2,6 +2,7 @@
 
 use pelago_http::HttpTraffic;
 use pelago_mount::{Mount, NoRing};
+use pelago_net::clients::KeyName;
 use pelago_net::key::PublicKey;
 use pelago_net::{Peer, SessionStatus};
 use pelago_server::{
@@ -12,6 +13,7 @@ use pelago_store::table::Pressure;
 
 use super::Served;
 use crate::control::SiteLine;
+use crate::key_names::KeyNames;
 use crate::status_report::{
     DurabilityReport, GuardReport, HttpReport, MemoryReport, PassthroughReport, RecoveredReport,
     SessionReport, SpaceReport, StoreLine, TableReport, UpReport, WorkerReport,
@@ -50,7 +52,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
             .server
             .store_servers()
             .map(|servers| StoreLine { folder: status.dir.clone(), servers }),
-        sessions: parts.doors.sessions.status().iter().map(session).collect(),
+        sessions: sessions(parts),
         awaited_sessions: status.awaited_sessions,
         read_only: status.read_only,
         passthrough: PassthroughReport {
@@ -120,8 +122,21 @@ fn no_index(indexing: Indexing) -> Option<String> {
     Some(why.to_owned())
 }
 
-fn session(each: &SessionStatus) -> SessionReport {
+/// Returns the mounts of others. A list of names that cannot be read names none of them.
+fn sessions(parts: &Served) -> Vec<SessionReport> {
+    let sessions = parts.doors.sessions.status();
+    let names = if sessions.is_empty() { None } else { KeyNames::of(&parts.dir).ok() };
+    sessions.iter().map(|each| session(each, names.as_ref())).collect()
+}
+
+fn session(each: &SessionStatus, names: Option<&KeyNames>) -> SessionReport {
+    let key = match each.peer {
+        Peer::Machine(key) => Some(key),
+        Peer::Guest(grant) => Some(PublicKey::new(grant.principal)),
+        Peer::User(_) | Peer::Site(_) => None,
+    };
     SessionReport {
+        name: key.and_then(|key| names?.name(&key)).map(KeyName::to_string),
         id: format!("{:x}", each.id.0),
         peer: match each.peer {
             Peer::User(uid) => format!("user {uid}"),

@@ -363,7 +363,7 @@ impl Process {
             | Request::Mirror { .. }
             | Request::EndMirror
             | Request::WaitForMirror { .. }
-            | Request::Credentials
+            | Request::Credentials { .. }
             | Request::Promote { .. } => {
                 ControlReply::Failed("this server stands by, and serves no volume".to_owned())
             }

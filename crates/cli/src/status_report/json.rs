@@ -403,6 +403,7 @@ impl SessionReport {
         json!({
             "id": self.id,
             "peer": self.peer,
+            "name": self.name,
             "connected": self.connected,
             "silent_ms": self.silent_ms,
             "running": self.running,
@@ -415,6 +416,7 @@ impl FromJson for SessionReport {
         Some(Self {
             id: field(value, "id")?,
             peer: field(value, "peer")?,
+            name: field(value, "name")?,
             connected: field(value, "connected")?,
             silent_ms: field(value, "silent_ms")?,
             running: field(value, "running")?,

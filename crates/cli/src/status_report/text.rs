@@ -242,10 +242,11 @@ impl HttpReport {
 impl SessionReport {
     fn line(&self) -> String {
         let Self { peer, running, .. } = self;
+        let name = self.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
         let seconds = self.silent_ms / 1000;
         match self.connected {
-            true => format!("session   {peer}: connected, {running} requests run\n"),
-            false => format!("session   {peer}: not connected for {seconds} s\n"),
+            true => format!("session   {peer}{name}: connected, {running} requests run\n"),
+            false => format!("session   {peer}{name}: not connected for {seconds} s\n"),
         }
     }
 }

@@ -14,30 +14,37 @@ use super::serving::ServingArgs;
 use crate::credential::{self, Chain, until};
 use crate::data_path::RequestArgs;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::far_mount::{FarPlan, Guest};
-use crate::licensed_key::licensed_key;
+use crate::far_mount::FarPlan;
+use crate::guest::{FromFile, Guest};
 use crate::moment::Moment;
 use crate::{locate, output};
 
 const AFTER: &str = "\
 FILE is the credential that `pelago share` printed, a mail with it, or `-` for the input. A line \
 for each person who has shared it on says what and until when. The folder of the last one is \
-mounted for this user, to be read. The key is this user's (`pelago key new`), or \
+mounted for this user. If it is for one file, or if there are several FILEs, DIR has each of them \
+under its name: they are of one volume and for one key, and a name that has ended is not there. \
+The key is this user's (`pelago key new`), or \
 ~/.ssh/id_ed25519 if the credential is for that one. \
 Everything there seems to belong to this user. Nothing is kept here: each read asks the server, so \
 what is taken back there ends here at once. Ctrl-C, SIGTERM and `pelago unmount` end the mount.";
 
-/// Mount a folder that was shared with this user.
+/// Mount folders or files that were shared with this user.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Args {
-    /// The file with the credential
-    file: PathBuf,
+    /// The file with the credential; several are mounted together
+    #[arg(value_name = "FILE", required = true, num_args = 1..)]
+    files: Vec<PathBuf>,
     /// Mount on this empty folder
+    #[arg(value_name = "DIR")]
     point: PathBuf,
     /// Continue in the background
     #[arg(long)]
     detach: bool,
+    /// Mount read-only
+    #[arg(long)]
+    read_only: bool,
     /// Fail operations after this many seconds without the server, instead of waiting for it
     #[arg(long, value_name = "SECONDS")]
     soft: Option<u64>,
@@ -60,11 +67,18 @@ enum AttachError {
     },
     #[error("the input cannot be read in the background")]
     Input,
+    #[error("the input is one credential")]
+    InputTwice,
 }
 
 /// Connects as a guest, mounts, and serves the mount until it is unmounted.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    if args.detach && args.file.as_os_str() == "-" {
+    let inputs = args.files.iter().filter(|file| file.as_os_str() == "-").count();
+    if inputs > 1 {
+        return Err(Failure::new(Exit::Usage, AttachError::InputTwice)
+            .hint("save the credentials to files first"));
+    }
+    if args.detach && inputs > 0 {
         return Err(Failure::new(Exit::Usage, AttachError::Input)
             .hint("save the credential to a file first"));
     }
@@ -75,28 +89,29 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 }
 
 fn plan(args: &Args) -> Outcome<FarPlan> {
-    let chain = credential::read(&args.file)?;
-    let key = licensed_key(&chain.last.licensees().collect::<Vec<_>>())?;
-    let address = chain.address()?;
-    if !args.json {
-        for link in chain.links() {
-            output::print(&format!("shared    {}\n", link.words()))?;
-        }
+    let read = |file: &PathBuf| -> Outcome<FromFile> {
+        Ok(FromFile { file: file.clone(), chain: credential::read(file)? })
+    };
+    let files = args.files.iter().map(read).collect::<Outcome<Vec<FromFile>>>()?;
+    let chains: Vec<Chain> = files.iter().map(|from| from.chain.clone()).collect();
+    let (guest, key, address) = Guest::of_files(files)?;
+    for link in chains.iter().flat_map(Chain::links).filter(|_| !args.json) {
+        output::print(&format!("shared    {}\n", link.words()))?;
     }
-    expect_in_force(&chain)?;
+    chains.iter().try_for_each(expect_in_force)?;
     let source = address.to_string();
     Ok(FarPlan {
         target: ServerTarget::Tcp { address, key: Arc::new(key) },
         source,
         point: locate::absolute(&args.point)?,
-        read_only: false,
+        read_only: args.read_only,
         // A guest changes nothing.
         atime: Atime::Never,
         trusts: Trusts::default(),
         give_up: args.soft.map(Duration::from_secs),
         io_uring: args.requests.io_uring,
         memory_bytes: args.serving.memory,
-        guest: Some(Guest::of(&chain)),
+        guest: Some(guest),
     })
 }
 

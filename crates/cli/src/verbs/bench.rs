@@ -21,6 +21,7 @@ use crate::{daemon, output, size};
 use scratch::Scratch;
 
 mod circus;
+mod discfs;
 mod everyday;
 mod find;
 mod leases;
@@ -61,6 +62,8 @@ enum Benchmark {
     Tree(tree::Args),
     /// Everyday jobs with the real programs: `tar x`, `cp -r`, `grep -r`, `git`, `rm -rf`
     Everyday(everyday::Args),
+    /// DisCFS's measurements: bonnie++, a search of a tree, and a build, in little memory
+    Discfs(discfs::Args),
     /// Searches among a million files by tags, names, sizes and texts; what their index costs
     Find(find::Args),
 }
@@ -155,6 +158,7 @@ impl Args {
             Benchmark::Circus(args) => args.json,
             Benchmark::Tree(args) => args.json,
             Benchmark::Everyday(args) => args.on.json,
+            Benchmark::Discfs(args) => args.on.json,
             Benchmark::Find(args) => args.json,
         }
     }
@@ -184,6 +188,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         Benchmark::Circus(args) => circus::run(&args)?,
         Benchmark::Tree(args) => tree::run(&args)?,
         Benchmark::Everyday(args) => everyday::run(&args)?,
+        Benchmark::Discfs(args) => discfs::run(&args)?,
         Benchmark::Find(args) => find::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)

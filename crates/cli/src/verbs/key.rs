@@ -1,4 +1,5 @@
-//! `pelago key`: the keys of this user and of a volume's server, and the list of clients.
+//! `pelago key`: the keys of this user and of a volume's server, the list of clients, and names of
+//! keys.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,10 +16,11 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::{json, locate, output};
 
 mod clients;
+mod names;
 
 const AFTER: &str = "\
 A key is the identity of a machine: Ed25519, proved to the other end of each connection. `new` and \
-`show` are for the user who connects; `allow`, `remove` and `list` are for the user of the volume.";
+`show` are for the user who connects; the others are for the user of the volume.";
 
 const NEW: &str = "\
 The file is $PELAGO_KEY, else $XDG_CONFIG_HOME/pelago/key, else ~/.config/pelago/key. Only its \
@@ -29,7 +31,7 @@ const SHOW: &str = "\
 It prints the key and nothing else, for a script or to be pasted. A volume's server gets its key \
 with the first question for it, or when it first listens for other machines.";
 
-/// Create keys, and say which machines may connect.
+/// Create keys, name them, and say which machines may connect.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Args {
@@ -52,7 +54,13 @@ enum KeyVerb {
     /// Take back what `allow` did
     #[command(after_help = clients::REMOVE)]
     Remove(clients::RemoveArgs),
-    /// List the machines that may connect to a volume
+    /// Give a key a name, and a user as whom its guests act
+    #[command(after_help = names::NAME)]
+    Name(names::NameArgs),
+    /// Take back what `name` did
+    #[command(after_help = names::UNNAME)]
+    Unname(names::UnnameArgs),
+    /// List the machines that may connect to a volume, and the names of keys
     List(clients::ListArgs),
 }
 
@@ -87,6 +95,8 @@ impl Args {
             KeyVerb::Show(args) => args.json,
             KeyVerb::Allow(args) => args.json,
             KeyVerb::Remove(args) => args.json,
+            KeyVerb::Name(args) => args.json,
+            KeyVerb::Unname(args) => args.json,
             KeyVerb::List(args) => args.json,
         }
     }
@@ -99,6 +109,8 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         KeyVerb::Show(args) => show(args),
         KeyVerb::Allow(args) => clients::allow(args),
         KeyVerb::Remove(args) => clients::remove(args),
+        KeyVerb::Name(args) => names::name(args),
+        KeyVerb::Unname(args) => names::unname(args),
         KeyVerb::List(args) => clients::list(args),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -168,7 +180,7 @@ fn path_of(given: &Option<PathBuf>) -> Outcome<PathBuf> {
 
 /// Returns a file in a volume's folder; for a server of a shared store, in its own folder or the
 /// store's. Refuses a volume of another user, because its server would refuse files of this user.
-pub(super) fn own_file(dir: &Path, name: &str) -> Outcome<OwnFile> {
+pub(crate) fn own_file(dir: &Path, name: &str) -> Outcome<OwnFile> {
     let folder = match locate::store_of(dir) {
         // The key is the server's; all other files belong to the volume.
         Some(store) if name != volume::KEY => volume::open_folder(&store)?,

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use pelago_keynote::{Revocation, SharedFolder};
-use pelago_net::key::{PrivateKey, PublicKey};
+use pelago_keynote::{Grant, Principal, Revocation};
+use pelago_net::clients::KeyName;
+use pelago_net::key::{KeyTextError, PrivateKey, PublicKey};
 use pelago_net::{ClientRole, ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_store::volume::VolumeId;
 use pelago_store::{clock, volume};
@@ -18,27 +19,33 @@ use super::key::own_key;
 use crate::control::ask_status;
 use crate::credential::{self, Chain, Link};
 use crate::failure::{Exit, Failure, Outcome};
-use crate::far_mount::Guest;
+use crate::guest::Guest;
+use crate::key_argument::{self, KeyArgumentError};
+use crate::key_names::{KeyNames, described};
 use crate::licensed_key::licensed_key;
 use crate::status_report::StatusReport;
-use crate::{json, locate, output};
+use crate::up_volume::volume_id;
+use crate::{json, locate, output, runtime_dir};
 
 const AFTER: &str = "\
 A root of the volume takes back any credential, on the machine of the volume, while that is up; of \
-a file with several the last one. A guest takes back what he has shared on, from anywhere: the \
-first one of the file that he has signed. What was handed on after it is void with it, for ever, \
-also after a restart: who came with it reads nothing more, by name or by an open file. What was \
-read before stays read.";
+a file with several the last one. Or he takes back a key: it is no guest any more, whatever was \
+shared with it and will be, and no credential that it has signed counts. A guest takes back what \
+he has shared on, from anywhere: the first one of the file that he has signed. What was handed on \
+after it is void with it, for ever, also after a restart: who came with it reads nothing more, by \
+name or by an open file. What was read before stays read.";
 
 /// The longest time that the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Take a credential back.
+/// Take a credential back, or all that a key has.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Args {
-    /// The file with the credential that `pelago share` printed; `-` is the input
-    file: PathBuf,
+    /// The file with the credential that `pelago share` printed; `-` is the input. Or the key of a
+    /// guest, or its name in the volume
+    #[arg(value_name = "KEY|NAME|FILE")]
+    what: PathBuf,
     /// The volume's folder
     #[arg(short = 'V', long, value_name = "DIR")]
     volume: Option<PathBuf>,
@@ -67,6 +74,12 @@ enum RevokeError {
     Silent,
     #[error("no volume that is mounted here is the one of the credential")]
     NotUp,
+    #[error("{0} is neither a file nor the name of a key in the volume")]
+    Unknown(KeyName),
+    #[error("this is not a key")]
+    Key(#[source] KeyTextError),
+    #[error(transparent)]
+    Argument(KeyArgumentError),
 }
 
 /// The server that gets the revocation.
@@ -78,32 +91,121 @@ struct Recipient {
     server: String,
 }
 
+/// What is taken back.
+enum Meant {
+    /// The last credential of a file, or the one that this user has signed.
+    File,
+    /// A key.
+    Key(PublicKey),
+}
+
 /// Signs a revocation, and sends it to the server.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    let chain = credential::read(&args.file)?;
+    match meant(args)? {
+        Meant::Key(key) => revoke_key(args, &key),
+        Meant::File => revoke_credential(args),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what the argument means. A name and a file of the same name are an error: the name takes
+/// back more.
+fn meant(args: &Args) -> Outcome<Meant> {
+    let Some(text) = args.what.to_str() else { return Ok(Meant::File) };
+    match text.parse::<PublicKey>() {
+        Ok(key) => return Ok(Meant::Key(key)),
+        Err(KeyTextError::Beginning) => {}
+        // It may be secret, so it is no path in a message.
+        Err(error) => return Err(Failure::new(Exit::Usage, RevokeError::Key(error))),
+    }
+    let is_file = args.what.exists();
+    let Some(name) = text.parse::<KeyName>().ok().filter(|_| text != "-") else {
+        return Ok(of_file(&args.what));
+    };
+    let found = match (locate::find(args.volume.as_deref(), None), &args.volume) {
+        (Err(failure), Some(_)) => return Err(failure),
+        (found, _) => found.ok().filter(|found| !runtime_dir::is_one(&found.dir)),
+    };
+    let names = found.map(|found| KeyNames::of(&found.dir));
+    let named = match names {
+        // A list that cannot be read is no reason to keep a credential in force.
+        Some(Err(_)) if is_file => None,
+        names => names.transpose()?.map(|names| names.key(&name)).transpose()?.flatten(),
+    };
+    match (named, is_file) {
+        (Some(_), true) => {
+            let error = RevokeError::Argument(KeyArgumentError::Ambiguous(name));
+            Err(Failure::new(Exit::Usage, error).hint("give the key, or the path of the file"))
+        }
+        (Some(key), false) => Ok(Meant::Key(key)),
+        (None, true) => Ok(of_file(&args.what)),
+        (None, false) => Err(Failure::new(Exit::NotFound, RevokeError::Unknown(name))
+            .hint("`pelago key list` prints the names; `-V DIR` names the volume")),
+    }
+}
+
+/// Returns what a file means: the key in it, or the credential.
+fn of_file(path: &Path) -> Meant {
+    // A pipe can be read once.
+    let text = path.to_str().filter(|_| path.is_file());
+    text.and_then(|text| key_argument::read(text).ok()).map_or(Meant::File, Meant::Key)
+}
+
+/// Takes back a key, with all that it has and has shared on.
+fn revoke_key(args: &Args, taken: &PublicKey) -> Outcome<()> {
+    let dir = locate::find(args.volume.as_deref(), None)?.dir;
+    let names = KeyNames::of(&dir).ok();
+    let name = names.as_ref().and_then(|names| names.name(taken));
+    let key = own_key()?;
+    let subject = Principal(*taken.as_bytes());
+    let sentence = Revocation::sign(volume_id(&dir)?, subject, now(), &key.signing_key());
+    of_volume(&dir, sentence, "a root is taken out of the file `policy` of the volume instead")?;
+    if args.json {
+        return output::print_json(&json!({
+            "version": json::VERSION,
+            "revoked": taken.to_string(),
+            "name": name.map(KeyName::as_str),
+        }));
+    }
+    let who = described(taken, name);
+    let machine = match names.as_ref().is_some_and(|names| names.is_machine(taken)) {
+        true => format!("machine   it may still connect as one: `pelago key remove {taken}`\n"),
+        false => String::new(),
+    };
+    output::print(&format!(
+        "revoked   {who}: it is no guest any more, and what it has shared on is void\n{machine}"
+    ))
+}
+
+fn now() -> u64 {
+    u64::try_from(clock::now().seconds).unwrap_or_default()
+}
+
+/// Takes back a credential.
+fn revoke_credential(args: &Args) -> Outcome<()> {
+    let chain = credential::read(&args.what)?;
     let signers: Vec<PublicKey> = chain.links().map(|link| link.signer).collect();
     // A root may take back what another root has shared.
     let key = licensed_key(&signers).or_else(|_| own_key())?;
-    let now = u64::try_from(clock::now().seconds).unwrap_or_default();
     // A guest takes back what he has signed himself, and all that follows is void with it.
     let of_guest = chain.divide_at(&key.public()).filter(|_| args.volume.is_none());
     let revoked = of_guest.as_ref().map_or(&chain.last, |(_, own)| own);
     let id = revoked.credential.id();
-    let sentence = Revocation::sign(revoked.share.volume, id, now, &key.signing_key());
+    let sentence = Revocation::sign(revoked.share.volume, id, now(), &key.signing_key());
+    let elsewhere = "the credential is of another volume: name that with `-V DIR`";
     match (&args.volume, &of_guest) {
         (None, Some((above, own))) => {
             let text = own.credential.text().to_owned();
-            ask(Recipient::of_guest(above, key)?, sentence, vec![text])
+            ask(Recipient::of_guest(above, key)?, sentence, vec![text], elsewhere)
         }
-        (Some(dir), _) => of_volume(&locate::find(Some(dir), None)?.dir, sentence),
-        (None, None) => of_volume(&volume_of(&chain.last.share)?, sentence),
+        (Some(dir), _) => of_volume(&locate::find(Some(dir), None)?.dir, sentence, elsewhere),
+        (None, None) => of_volume(&volume_of(&chain.last.share)?, sentence, elsewhere),
     }?;
-    print(args, &chain, revoked)?;
-    Ok(ExitCode::SUCCESS)
+    print(args, &chain, revoked)
 }
 
 /// Returns the folder of a credential's volume, if it is up and mounted on this machine.
-fn volume_of(share: &SharedFolder) -> Outcome<PathBuf> {
+fn volume_of(share: &Grant) -> Outcome<PathBuf> {
     let id = VolumeId(share.volume).to_string();
     let is_it = |dir: &PathBuf| match ask_status(dir, PATIENCE) {
         Ok(StatusReport::Up(report)) => report.id == id,
@@ -121,7 +223,7 @@ fn print(args: &Args, chain: &Chain, revoked: &Link) -> Outcome<()> {
             "revoked": revoked.credential.id().to_string(),
         }));
     }
-    let file = args.file.display();
+    let file = args.what.display();
     output::print(&match chain.links().count() {
         1 => format!("revoked   {file}: it grants nothing any more\n"),
         _ => format!(
@@ -143,15 +245,21 @@ impl Recipient {
 }
 
 /// Sends a revocation to the server of the volume in `dir`, over its socket.
-fn of_volume(dir: &Path, sentence: String) -> Outcome<()> {
+fn of_volume(dir: &Path, sentence: String, invalid: &'static str) -> Outcome<()> {
     let folder = volume::open_folder(dir)?;
     let target = ServerTarget::Unix(volume::session_socket_path(&folder.proc_path()));
     let server = format!("of {}", dir.display());
-    ask(Recipient { target, role: ClientRole::Client, server }, sentence, Vec::new())
+    ask(Recipient { target, role: ClientRole::Client, server }, sentence, Vec::new(), invalid)
 }
 
-/// Sends a revocation; of a guest with the text of the credential.
-fn ask(recipient: Recipient, sentence: String, texts: Vec<String>) -> Outcome<()> {
+/// Sends a revocation; of a guest with the text of the credential. `invalid` is the hint if the
+/// server does not take the sentence as one.
+fn ask(
+    recipient: Recipient,
+    sentence: String,
+    texts: Vec<String>,
+    invalid: &'static str,
+) -> Outcome<()> {
     let Recipient { target, role, server } = recipient;
     let is_guest = matches!(role, ClientRole::Guest(_));
     let options = RemoteOptions { target, read_only: false, role, give_up: Some(PATIENCE) };
@@ -176,7 +284,7 @@ fn ask(recipient: Recipient, sentence: String, texts: Vec<String>) -> Outcome<()
         let hint = match source.code {
             Code::AccessDenied if is_guest => "a root of the volume can take it back, there",
             Code::AccessDenied => "only a root takes it back: use the key of the first share",
-            Code::Invalid => "the credential is of another volume: name that with `-V DIR`",
+            Code::Invalid => invalid,
             Code::NoSpace => "the volume has as many revocations as it can have",
             _ => "the log of the volume says why",
         };

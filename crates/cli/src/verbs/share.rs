@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use pelago_keynote::{AddressRange, Right, Rights, SharedFolder, armor};
+use pelago_keynote::{AddressRange, Grant, Rights, SharedObject, armor};
 use pelago_net::key::PublicKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::own_file::{OwnFile, OwnFileError};
@@ -12,19 +12,24 @@ use serde_json::json;
 use self::error::ShareError;
 use crate::credential::{granted, until};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::key_names::Person;
 use crate::moment::{Moment, Zone};
-use crate::{json, key_argument, locate, output, runtime_dir};
+use crate::{json, locate, output, runtime_dir};
 
 mod by_guest;
 mod by_root;
 mod error;
-mod folder;
+mod object;
 
 const AFTER: &str = "\
 It prints a credential: a signed text that lets the holder of KEY, who needs no account, read this \
-folder and all below it, whatever the modes say, from any machine that reaches the server. Send it \
-by mail; it is of no use to anyone else. It follows the folder if that is renamed. There it is \
-used by `pelago attach FILE DIR`; here `pelago revoke FILE` takes it back.
+folder and all below it, or this file, whatever the modes say, from any machine that reaches the \
+server. Send it by mail; it is of no use to anyone else. There it is used by `pelago attach FILE \
+DIR`; here `pelago revoke FILE` takes it back.
+
+It follows the folder or the file if that is renamed. Many programs save a file by writing another \
+one and renaming that over it: a share of the file ends with this, and one with `--by-name` goes \
+on. That one is for the file which has this name in this folder at the time.
 
 RIGHTS are letters: r to read, x to run programs, g to share it on, a to read the log of accesses. \
 UNTIL is a day, which ends with it (2026-12-31), a time (2026-12-31T18:00, of this machine's zone, \
@@ -35,15 +40,17 @@ no more of it, and no longer, than you have it yourself. The server is not asked
 
 The first share makes this user's key a root of the volume, and prints a spare one.";
 
-/// Share a folder with a person, who gets to read it.
+/// Grant a folder or a file with a person, who gets to read it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Args {
-    /// The folder, in the mount of a volume that is up on this machine, or of `pelago attach`
+    /// The folder or file, in the mount of a volume that is up on this machine, or of `pelago
+    /// attach`
     path: PathBuf,
     /// The person's public key, which `pelago key show` prints there. Or that person's OpenSSH key,
-    /// 'ssh-ed25519 AAAA...', or a file with it, such as id_ed25519.pub
-    #[arg(long, value_name = "KEY")]
+    /// 'ssh-ed25519 AAAA...', or a file with it, such as id_ed25519.pub; or the name that `pelago
+    /// key name` has given to it
+    #[arg(long, value_name = "KEY|NAME")]
     to: String,
     /// What the person may do [default: rx, to read]
     #[arg(long, value_name = "RIGHTS")]
@@ -57,6 +64,9 @@ pub(crate) struct Args {
     /// The person may share it on, or a part of it
     #[arg(long)]
     may_share: bool,
+    /// Grant whatever file has this name in its folder, also after it was replaced
+    #[arg(long)]
+    by_name: bool,
     /// Write the credential to this new file, instead of printing it
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -70,9 +80,6 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// It follows the name: an option of a later version
-    #[arg(long, hide = true)]
-    by_name: bool,
 }
 
 /// The terms of a share.
@@ -84,14 +91,16 @@ struct Terms {
     /// The end, as 14 digits.
     until: Option<String>,
     from: Option<AddressRange>,
+    /// The file is shared by its name.
+    by_name: bool,
 }
 
-/// A folder that was shared.
+/// A folder or a file that was shared.
 struct Shared {
     /// The credentials, from that of a root to the new one.
     chain: Vec<String>,
     /// The rights of the new one.
-    grant: SharedFolder,
+    grant: Grant,
     /// The key to which the new one grants it.
     to: PublicKey,
     address: ServerAddress,
@@ -108,11 +117,16 @@ struct Spare {
 /// Writes a credential.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let terms = Terms::of(args)?;
-    let to = key_argument::read(&args.to).map_err(|error| {
-        Failure::new(Exit::Usage, ShareError::To(error))
-            .hint("there, `pelago key show` prints it; ~/.ssh/id_ed25519.pub has one too")
+    let found = locate::find(None, Some(&args.path));
+    let volume = found.as_ref().ok().map(|found| found.dir.as_path());
+    let person = Person::read(&args.to, volume.filter(|dir| locate::is_volume(dir)), |error| {
+        Failure::new(Exit::Usage, ShareError::To(error)).hint(
+            "there, `pelago key show` prints it; ~/.ssh/id_ed25519.pub has one too; \
+             `pelago key name NAME KEY` gives it a name here",
+        )
     })?;
-    let found = locate::find(None, Some(&args.path))?;
+    let to = person.key;
+    let found = found?;
     let out = args.out.as_deref().map(new_file).transpose()?;
     let shared = match &found.mounted {
         Some(_) if runtime_dir::is_one(&found.dir) && args.at.is_some() => {
@@ -130,7 +144,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     })?;
     if !args.json {
         // Not to the standard output, which gets the credential and may be a file or a mail.
-        output::print_error(&said(args, &shared));
+        output::print_error(&said(args, &person, &shared));
     }
     let is_in_file = out.is_some();
     if let Some(file) = out {
@@ -148,19 +162,9 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 
 impl Terms {
     fn of(args: &Args) -> Outcome<Self> {
-        if args.by_name {
-            return Err(Failure::new(Exit::Usage, ShareError::NotBuilt("--by-name"))
-                .hint("share without it: the share follows the folder"));
-        }
-        let changes = [Right::Write, Right::Create, Right::Delete];
-        let has = |right: &Right| args.rights.is_some_and(|rights| rights.has(*right));
-        if changes.iter().any(has) {
-            return Err(Failure::new(Exit::Usage, ShareError::NotBuilt("writing by guests"))
-                .hint("share it to be read: `--rights rx`"));
-        }
         let until = args.until.as_deref().map(end).transpose()?;
-        let Args { rights, may_share, from, .. } = *args;
-        Ok(Self { rights, may_share, until, from })
+        let Args { rights, may_share, from, by_name, .. } = *args;
+        Ok(Self { rights, may_share, until, from, by_name })
     }
 }
 
@@ -193,8 +197,8 @@ fn file_failed(error: OwnFileError) -> Failure {
 }
 
 /// Returns the lines for a person.
-fn said(args: &Args, shared: &Shared) -> String {
-    let Shared { grant, to, address, spare, chain } = shared;
+fn said(args: &Args, to: &Person, shared: &Shared) -> String {
+    let Shared { grant, address, spare, chain, .. } = shared;
     let from = if chain.len() == 1 { "listening" } else { "server   " };
     let send = match &args.out {
         Some(path) => format!("send {}", path.display()),
@@ -206,9 +210,15 @@ fn said(args: &Args, shared: &Shared) -> String {
          {from} {address}\n\
          next      {send}; there: `pelago attach FILE DIR`; `pelago revoke FILE` ends it",
         args.path.display(),
-        to,
+        to.described(),
         granted(grant),
     );
+    if let SharedObject::File(_) = grant.object {
+        text.push_str(
+            "\nnote      a program that saves by replacing the file ends this share; one with \
+             `--by-name` goes on",
+        );
+    }
     if let Some(Spare { secret }) = spare {
         text.push_str(&format!(
             "\nspare     {secret}\n          \

@@ -383,6 +383,9 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::AddDir => Request::AddDir { dir, name: new(b'x'), made: file.ino },
         Operation::SiteAddress => Request::SiteAddress { address: long_address() },
         Operation::Servers => Request::Servers,
+        Operation::Attach => {
+            Request::Attach { chain: vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3] }
+        }
         Operation::Revoke => Request::Revoke {
             sentence: vec![b'x'; limits::REVOCATION_BYTES],
             chain: vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3],

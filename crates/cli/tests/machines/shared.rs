@@ -23,10 +23,10 @@ const REVOKE: &str = "pelago revoke ~/docs.cred -V ~/pelago";
 const BACK: Duration = Duration::from_secs(30);
 
 /// Alice's machine with a volume, and Bob's machine, which is not in the volume's client list.
-struct Pair {
-    lab: Lab,
-    alice: Machine,
-    bob: Machine,
+pub(super) struct Pair {
+    pub(super) lab: Lab,
+    pub(super) alice: Machine,
+    pub(super) bob: Machine,
 }
 
 impl Pair {
@@ -36,6 +36,28 @@ impl Pair {
         let pair = Self::up_with_docs()?;
         pair.bob.types("pelago key new");
         pair.share();
+        pair.attach();
+        Some(pair)
+    }
+
+    /// As [`Pair::shared`], with these rights to the folder.
+    pub(super) fn shared_for(rights: &str) -> Option<Self> {
+        let pair = Self::up_with_docs()?;
+        pair.bob.types("pelago key new");
+        let key = pair.bob.types("pelago key show").out;
+        let key = format!("{} --rights {rights}", key.trim());
+        pair.share_with(&key);
+        pair.attach();
+        Some(pair)
+    }
+
+    /// As [`Pair::shared`], for a number of seconds from now on.
+    pub(super) fn shared_until(seconds: u32) -> Option<Self> {
+        let pair = Self::up_with_docs()?;
+        pair.bob.types("pelago key new");
+        let key = pair.bob.types("pelago key show").out;
+        let until = pair.bob.types(&format!("date -u -d '{seconds} seconds' +%FT%TZ")).out;
+        pair.share_with(&format!("{} --until {}", key.trim(), until.trim()));
         pair.attach();
         Some(pair)
     }
@@ -55,7 +77,7 @@ impl Pair {
         Some(pair)
     }
 
-    fn up(&self) {
+    pub(super) fn up(&self) {
         self.alice.types("pelago up ~/pelago --detach");
         self.lab.ends(self.server_pid());
     }
@@ -78,20 +100,20 @@ impl Pair {
         self.lab.ends(pid_of(&status));
     }
 
-    fn server_pid(&self) -> Pid {
+    pub(super) fn server_pid(&self) -> Pid {
         lock_holder(&self.alice.home.join("pelago"))
     }
 
-    fn hands(&self) -> Hands {
+    pub(super) fn hands(&self) -> Hands {
         Hands::on(&self.bob.home.join("shared"))
     }
 
-    fn owner(&self) -> Hands {
+    pub(super) fn owner(&self) -> Hands {
         Hands::on(&self.alice.home.join("pelago/files"))
     }
 
     /// Unmounts everything, and checks the volume.
-    fn finish(self) {
+    pub(super) fn finish(self) {
         self.bob.types("pelago unmount ~/shared --timeout 100");
         self.alice.types("pelago unmount -V ~/pelago --timeout 100");
         let log = fs::read_to_string(self.alice.home.join("pelago/log")).unwrap();
@@ -134,7 +156,7 @@ fn a_stranger_reads_what_is_shared_and_no_more() {
 #[test]
 fn a_stranger_needs_no_key_but_that_of_openssh() {
     let Some(pair) = Pair::up_with_docs() else { return };
-    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/src/key/openssh/vectors/");
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../keynote/src/key/openssh/vectors/");
     let ssh = pair.bob.home.join(".ssh");
     fs::create_dir(&ssh).unwrap();
     fs::copy(format!("{vectors}plain.key"), ssh.join("id_ed25519")).unwrap();
@@ -234,6 +256,37 @@ fn a_stranger_delays_no_start() {
     pair.finish();
 }
 
+/// A name stands for a key, and the key is taken back with all that it has.
+#[test]
+fn a_guest_is_shared_with_and_shut_out_by_name() {
+    let Some(pair) = Pair::up_with_docs() else { return };
+    pair.bob.types("pelago key new");
+    let key = pair.bob.types("pelago key show").out.trim().to_owned();
+    pair.alice.types(&format!("pelago key name bob {key} --user root -V ~/pelago"));
+    pair.share_with("bob");
+    pair.attach();
+    let mut bob = pair.hands();
+    assert_eq!(bob.does("get note"), "note|");
+    let status = pair.alice.types("pelago status ~/pelago --json").json();
+    assert_eq!(status["sessions"][0]["name"], "bob", "{status}");
+    let says = pair.alice.types("pelago status ~/pelago").out;
+    assert!(says.contains(&format!("session   guest {key} (bob): connected")), "{says}");
+    let root = pair.alice.types("pelago key show").out.trim().to_owned();
+    let refused = tried(&pair.alice, &format!("pelago revoke {root} -V ~/pelago"));
+    assert!(refused.err.contains("a root is taken out of the file `policy`"), "{refused:?}");
+    let revoked = pair.alice.types("pelago revoke bob -V ~/pelago");
+    let wanted = format!("revoked   {key} (bob): it is no guest any more, ");
+    assert!(revoked.out.starts_with(&wanted), "{revoked:?}");
+    bob.fails("get note", Errno::ACCESS);
+    drop(bob);
+    pair.bob.types("pelago unmount ~/shared --timeout 100");
+    pair.alice.types("rm ~/docs.cred");
+    pair.share_with(&key);
+    let again = tried(&pair.bob, "pelago attach ~/docs.cred ~/shared");
+    assert!(again.err.contains("the credential was taken back"), "{again:?}");
+    pair.alice.types("pelago unmount -V ~/pelago --timeout 100");
+}
+
 #[test]
 fn a_credential_is_of_use_to_its_key_alone() {
     let Some(pair) = Pair::shared() else { return };
@@ -252,18 +305,19 @@ fn a_credential_is_of_use_to_its_key_alone() {
 }
 
 #[test]
-fn what_is_no_folder_of_the_volume_is_not_shared() {
+fn what_is_no_folder_or_file_of_the_volume_is_not_shared() {
     let Some(pair) = Pair::shared() else { return };
     let key = pair.bob.types("pelago key show").out;
-    pair.alice.types("cd ~/pelago/files && ln -s /tmp away && ln -s docs here");
+    pair.alice.types("cd ~/pelago/files && ln -s /tmp away && ln -s docs here && mkfifo pipe");
     let share = |path: &str| {
         let line = format!("pelago share ~/pelago/files/{path} --to {}", key.trim());
         tried(&pair.alice, &line)
     };
     for (path, code, says) in [
-        ("docs/note", 2, "is not a folder"),
+        ("pipe", 2, "is neither a folder nor a regular file"),
+        ("docs --by-name", 2, "only a file is shared by its name"),
         ("away", 3, "is not in the mount"),
-        (".find/name=note", 2, "is not a folder"),
+        (".find/name=note", 2, "is neither a folder nor a regular file"),
         ("none", 3, "cannot be examined"),
     ] {
         let ran = share(path);

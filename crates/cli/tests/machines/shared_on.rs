@@ -161,7 +161,6 @@ fn a_stranger_grants_no_more_than_he_has() {
     for (with, says) in [
         ("--rights rxa", "you do not have the right `a` here: it would grant nothing"),
         ("--until 30d", "what you have ends at "),
-        ("--rights rw", "writing by guests is not built yet"),
     ] {
         let ran = share(&three.bob, with);
         assert!(ran.code != Some(0) && ran.err.contains(says), "{with}: {ran:?}");

@@ -9,7 +9,7 @@ use pelago_proto::leases::{ChangeId, Grantor, Leased};
 use pelago_wire::{
     Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind,
     Granted, Handle, InodeId, LeaseHolder, LeaseMoment, LeasedDone, LeasedService, Leases, Name,
-    NameHash, OpenId, Reply, Request, Service, SessionId, SetAttr, Touched, WriteEra,
+    NameHash, OpenId, Recalled, Reply, Request, Service, SessionId, SetAttr, Touched, WriteEra,
 };
 
 pub(crate) const DIR: Handle = Handle::ROOT;
@@ -313,7 +313,8 @@ impl Server {
         let announced = self.grantor.announce(SESSIONS[client], &touched);
         for recall in announced.recalls {
             let to = SESSIONS.iter().position(|it| *it == recall.session).unwrap();
-            let body = (recall.number, recall.touched.into());
+            let Recalled::Things(touched) = recall.recalled else { panic!("no rights change") };
+            let body = (recall.number, touched.into());
             self.lines[to].queues.lock().recalls.push_back(body);
         }
         let change = announced.change;

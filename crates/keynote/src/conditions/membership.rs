@@ -1,6 +1,6 @@
 //! The question whether conditions can be decided from a part of the directories above an object.
 
-use super::{Conditions, Consequence, Program, StringExpr, Test};
+use super::{Conditions, Consequence, Program, StringExpr, Test, may_read};
 
 impl Conditions {
     /// Returns whether this list of numbers between slashes is only searched for members, as by
@@ -8,30 +8,58 @@ impl Conditions {
     /// with an error are excluded, because an error makes all tests of a clause false.
     #[must_use]
     pub fn only_seeks_members_of(&self, attribute: &str) -> bool {
-        program(&self.program, attribute)
+        Sought { attribute, or_last: false }.all_of(&self.program)
+    }
+
+    /// Returns whether this list of numbers between slashes is only searched for members, or asked
+    /// for its last one, as by `ancestors ~= "/2a/$"`, so that more members before those that are
+    /// known grant more and never less.
+    #[must_use]
+    pub fn only_seeks_members_or_last_of(&self, attribute: &str) -> bool {
+        Sought { attribute, or_last: true }.all_of(&self.program)
+    }
+
+    /// Returns whether an attribute may decide: it is in a test, or a name in one is computed.
+    #[must_use]
+    pub fn may_read(&self, attribute: &str) -> bool {
+        may_read::program(&self.program, attribute)
     }
 }
 
-fn program(program: &Program, attribute: &str) -> bool {
-    program.clauses.iter().all(|clause| {
-        test(&clause.test, attribute)
-            && match &clause.then {
-                Consequence::MaxTrust => true,
-                Consequence::Value(value) => is_without(value, attribute),
-                Consequence::Program(nested) => self::program(nested, attribute),
-            }
-    })
+/// The tests of a list of numbers that are allowed.
+#[derive(Clone, Copy)]
+struct Sought<'a> {
+    /// The attribute with the list.
+    attribute: &'a str,
+    /// True if its last member may be asked for.
+    or_last: bool,
 }
 
-fn test(tested: &Test, attribute: &str) -> bool {
-    match tested {
-        Test::Constant(_) => true,
-        Test::All(tests) | Test::Any(tests) => tests.iter().all(|one| test(one, attribute)),
-        Test::Not(negated) => reads_not(negated, attribute),
-        Test::Matches(StringExpr::Attribute(name), pattern) if name == attribute => {
-            matches!(pattern.text(), StringExpr::Literal(pattern) if is_member(pattern))
+impl Sought<'_> {
+    fn all_of(self, program: &Program) -> bool {
+        program.clauses.iter().all(|clause| {
+            self.is_allowed(&clause.test)
+                && match &clause.then {
+                    Consequence::MaxTrust => true,
+                    Consequence::Value(value) => is_without(value, self.attribute),
+                    Consequence::Program(nested) => self.all_of(nested),
+                }
+        })
+    }
+
+    fn is_allowed(self, tested: &Test) -> bool {
+        let Self { attribute, or_last } = self;
+        match tested {
+            Test::Constant(_) => true,
+            Test::All(tests) | Test::Any(tests) => tests.iter().all(|one| self.is_allowed(one)),
+            Test::Not(negated) => reads_not(negated, attribute),
+            Test::Matches(StringExpr::Attribute(name), pattern) if name == attribute => {
+                let StringExpr::Literal(pattern) = pattern.text() else { return false };
+                let before = pattern.strip_suffix(b"$").filter(|_| or_last);
+                is_member(before.unwrap_or(pattern))
+            }
+            other => reads_not(other, attribute),
         }
-        other => reads_not(other, attribute),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Keys and a credential from fixed seeds.
 
-use pelago_keynote::{Credential, Principal, SharedFolder};
+use pelago_keynote::{Credential, Grant, Principal};
 use ring::signature::Ed25519KeyPair;
 
 /// Returns the key pair of a seed.
@@ -9,8 +9,8 @@ pub(crate) fn key(seed: u8) -> Ed25519KeyPair {
 }
 
 /// Returns the share of a credential.
-pub(crate) const fn share() -> SharedFolder {
-    SharedFolder::to_read([0xab; 16], 0x2a)
+pub(crate) const fn share() -> Grant {
+    Grant::to_read([0xab; 16], 0x2a)
 }
 
 /// Returns a credential of key 1 for key 2.

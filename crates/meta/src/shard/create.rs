@@ -78,6 +78,8 @@ impl Shard {
         txn.store_reply(&Reply::Created { entry, path: DataPath::Cached });
         let _locked = txn.commit()?;
         self.open_inodes.acquire(entry.attr.ino, true);
+        // A file that never had a name belongs to the directory in which it was made.
+        self.open_inodes.set_unnamed(entry.attr.ino, dir.ino, None);
         Ok(entry)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pelago_store::sync::Mutex;
 use pelago_wire::id_map::IdMap;
-use pelago_wire::{Attr, Handle, InodeId, Time};
+use pelago_wire::{Attr, Handle, InodeId, Name, Time};
 
 use super::read_times::ReadTimes;
 
@@ -33,8 +33,9 @@ struct OpenInode {
     references: u32,
     /// True if it has no name yet, or lost its last name, or an operation is about to remove that.
     is_unnamed: bool,
-    /// The directory of its last name, after it lost that.
-    last_dir: Option<InodeId>,
+    /// The directory of its last name and that, after it lost it; without a name if it never had
+    /// one there.
+    last_name: Option<(InodeId, Option<Name>)>,
     /// The uncommitted size and times.
     live: Option<LiveAttrs>,
     /// The time of the last read, if its row does not have it yet.
@@ -110,18 +111,18 @@ impl OpenInodes {
 
     /// Records that the last name, in `dir`, is about to be removed. Returns whether the inode is
     /// open; then [`OpenInodes::release`] reports its last reference.
-    pub(super) fn set_unnamed(&self, ino: InodeId, dir: InodeId) -> bool {
+    pub(super) fn set_unnamed(&self, ino: InodeId, dir: InodeId, name: Option<&Name>) -> bool {
         let mut inner = self.inner.lock();
         let Some(open) = inner.open.get_mut(&ino) else { return false };
         open.is_unnamed = true;
-        open.last_dir = Some(dir);
+        open.last_name = Some((dir, name.cloned()));
         true
     }
 
-    /// Returns the directory of the last name of an open inode, if it lost that name while it was
+    /// Returns the last name of an open inode, and its directory, if it lost that name while it was
     /// open.
-    pub(super) fn last_dir(&self, ino: InodeId) -> Option<InodeId> {
-        self.inner.lock().open.get(&ino).and_then(|open| open.last_dir)
+    pub(super) fn last_name(&self, ino: InodeId) -> Option<(InodeId, Option<Name>)> {
+        self.inner.lock().open.get(&ino).and_then(|open| open.last_name.clone())
     }
 
     /// Records that the inode has its first name.

@@ -1,4 +1,4 @@
-//! The position of a node in the tree, and the check that it has stayed there.
+//! The position of a node in the tree, the names there, and the check that it has stayed there.
 //!
 //! A caller that may use only some directories finds the position of a node before an operation and
 //! again after it. Both results are equal only if neither the node nor a directory above it has
@@ -9,10 +9,13 @@ use std::ops::ControlFlow;
 use pelago_store::cycle::CycleFinder;
 use pelago_store::key::{self, Key};
 use pelago_store::report::table_failed;
-use pelago_wire::{Code, Error, FileKind, Handle, InodeId, limits};
+use pelago_wire::xattr::ACL_ACCESS;
+use pelago_wire::{Code, Error, FileKind, Handle, InodeId, ModeRights, Name, limits};
 
 use super::locked::Locked;
 use super::{Shard, stored};
+use crate::acl::Acl;
+use crate::process::{self, Process};
 use crate::row_cache::{Node, RowLocation};
 
 /// The most names of a file that are examined.
@@ -29,7 +32,11 @@ pub struct Placement {
     /// it, or that had its last name.
     pub dirs: Vec<InodeId>,
     /// The version of a file: each change of its names counts it up. `None` for a directory.
-    version: Option<u64>,
+    pub version: Option<u64>,
+    /// Its handle, with the place of its row.
+    handle: Handle,
+    /// True if its last name counts, because the caller has it open.
+    has_it_open: bool,
     /// The number of moves of directories before this moment.
     pub directory_moves: u64,
 }
@@ -53,17 +60,46 @@ impl Shard {
     /// `Stale` if there is no such node.
     pub fn placement(&self, node: Handle, has_it_open: bool) -> Result<Placement, Error> {
         let mut locked = self.lock();
-        let directory_moves = locked.state.directory_moves;
         let found = locked.node(node)?;
-        let ino = found.rnode.ino;
+        placement_of(&mut locked, &found, has_it_open)
+    }
+
+    /// Returns the position, in this directory alone, of the file to which a name leads, or of
+    /// anything else that is no directory. Nothing is recalled for it.
+    ///
+    /// # Errors
+    /// `Stale` if there is no such file.
+    pub fn placement_of_name(&self, dir: InodeId, name: &Name) -> Result<Placement, Error> {
+        let key = self.entry_key(dir, name);
+        let mut locked = self.lock();
+        let found = locked.find_entry(&key).map_err(|error| match error.code {
+            Code::NotFound | Code::NotDirectory | Code::Elsewhere => Code::Stale.into(),
+            _ => error,
+        })?;
         if found.rnode.kind == FileKind::Directory {
-            return Ok(Placement { ino, dirs: vec![ino], version: None, directory_moves });
+            return Err(Code::Stale.into());
         }
-        let mut dirs = dirs_of(&mut locked, &found)?;
-        if dirs.is_empty() && has_it_open {
-            dirs.extend(self.open_inodes.last_dir(ino));
+        Ok(Placement { dirs: vec![dir], ..placement_of(&mut locked, &found, false)? })
+    }
+
+    /// Returns the names that a file has in one of its directories: its last name if it has none
+    /// and the caller has it open, and nothing for a directory.
+    ///
+    /// # Errors
+    /// `Busy` if the file has changed since; `Stale` if there is no such file.
+    pub fn names_in(&self, position: &Placement, dir: InodeId) -> Result<Vec<Name>, Error> {
+        let Some(version) = position.version else { return Ok(Vec::new()) };
+        let mut locked = self.lock();
+        let found = locked.node(position.handle)?;
+        if found.rnode.version != version {
+            return Err(Code::Busy.into());
         }
-        Ok(Placement { ino, dirs, version: Some(found.rnode.version), directory_moves })
+        let mut names = names_of(&mut locked, &found)?;
+        if names.is_empty() && position.has_it_open {
+            let last = self.open_inodes.last_name(position.ino);
+            names.extend(last.and_then(|(dir, name)| Some((dir, name?))));
+        }
+        Ok(names.into_iter().filter(|(of, _)| *of == dir).map(|(_, name)| name).collect())
     }
 
     /// Returns the directories above `dir`, and itself. They were all there at one moment at which
@@ -79,27 +115,94 @@ impl Shard {
         }
         found
     }
+
+    /// Returns the number of moves of directories so far.
+    #[must_use]
+    pub fn directory_moves(&self) -> u64 {
+        self.lock().state.directory_moves
+    }
+
+    /// Returns whether mode or access list of a node grant these rights to a process.
+    ///
+    /// # Errors
+    /// `Stale` if there is no such node; `Corrupt` if its access list is damaged.
+    pub fn may(
+        &self,
+        process: &Process<'_>,
+        wanted: ModeRights,
+        node: Handle,
+    ) -> Result<bool, Error> {
+        let mut locked = self.lock();
+        let rnode = locked.node(node)?.rnode;
+        process::may(process, wanted, &rnode, || {
+            let list = stored::xattr(&*locked.shard.table, rnode.ino, ACL_ACCESS)?;
+            list.map_or(Ok(None), |list| Acl::decode(&list).map_err(|_| Code::Corrupt.into()))
+        })
+    }
+}
+
+/// Returns the position of a node that was found.
+fn placement_of(
+    locked: &mut Locked<'_>,
+    found: &Node,
+    has_it_open: bool,
+) -> Result<Placement, Error> {
+    let directory_moves = locked.state.directory_moves;
+    let handle = found.handle();
+    let ino = found.rnode.ino;
+    if found.rnode.kind == FileKind::Directory {
+        let dirs = vec![ino];
+        return Ok(Placement { ino, dirs, version: None, handle, has_it_open, directory_moves });
+    }
+    let mut dirs = dirs_of(locked, found)?;
+    if dirs.is_empty() && has_it_open {
+        dirs.extend(locked.shard.open_inodes.last_name(ino).map(|(dir, _)| dir));
+    }
+    let version = Some(found.rnode.version);
+    Ok(Placement { ino, dirs, version, handle, has_it_open, directory_moves })
 }
 
 /// Returns the directories that have a name of this file.
 fn dirs_of(locked: &mut Locked<'_>, node: &Node) -> Result<Vec<InodeId>, Error> {
-    let ino = node.rnode.ino;
     if let RowLocation::Name { dir, .. } = &node.location {
         return Ok(vec![*dir]);
     }
     let mut dirs = Vec::new();
+    each_name(locked, node.rnode.ino, &mut |dir, _| dirs.push(dir))?;
+    Ok(dirs)
+}
+
+/// Returns the names of this file, each with its directory: those of [`dirs_of`].
+fn names_of(locked: &mut Locked<'_>, node: &Node) -> Result<Vec<(InodeId, Name)>, Error> {
+    if let RowLocation::Name { dir, name, .. } = &node.location {
+        return Ok(vec![(*dir, name.clone())]);
+    }
+    let mut names = Vec::new();
+    each_name(locked, node.rnode.ino, &mut |dir, name| {
+        names.extend(Name::new(name).ok().map(|name| (dir, name)));
+    })?;
+    Ok(names)
+}
+
+/// Calls `visit` for the first names of a file that has a row of its own.
+fn each_name(
+    locked: &Locked<'_>,
+    ino: InodeId,
+    visit: &mut dyn FnMut(InodeId, &[u8]),
+) -> Result<(), Error> {
     let range = key::parent_pointers_of(ino);
+    let mut visited_names = 0;
     let visited = locked.shard.table.scan(&range.from, &range.to, &mut |key, _| {
-        if let Some(Key::ParentPointer { dir, .. }) = Key::parse(key) {
-            dirs.push(dir);
+        if let Some(Key::ParentPointer { dir, name, .. }) = Key::parse(key) {
+            visit(dir, name);
+            visited_names += 1;
         }
-        match dirs.len() < NAMES {
+        match visited_names < NAMES {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
     });
-    visited.map_err(|error| table_failed("seeking names", &error))?;
-    Ok(dirs)
+    visited.map_err(|error| table_failed("seeking names", &error))
 }
 
 /// Returns a directory and those above it. The first steps, which suffice for most paths, use the

@@ -149,7 +149,7 @@ pub(super) fn remove_file(
     }
     // Marked before the batch is written: a release meanwhile waits for it, and then reports the
     // orphan.
-    let is_open = txn.shard.open_inodes.set_unnamed(node.rnode.ino, key.dir);
+    let is_open = txn.shard.open_inodes.set_unnamed(node.rnode.ino, key.dir, Some(&key.name));
     if is_open {
         keep_unnamed(txn, node);
         return Ok(Removed { attr, orphaned: false });

@@ -1,4 +1,4 @@
-//! Rows of revoked credentials. They are never deleted.
+//! Rows of revoked credentials and keys. They are never deleted.
 
 use std::ops::ControlFlow;
 
@@ -9,10 +9,10 @@ use pelago_wire::Error;
 
 use super::Shard;
 
-/// A revoked credential.
+/// A revoked credential or key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevokedCredential {
-    /// The id of the credential.
+    /// The id of the credential, or the key.
     pub id: [u8; 32],
     /// The sentence that has revoked it; empty if the row is damaged.
     pub sentence: Vec<u8>,

@@ -1,5 +1,7 @@
 use std::error::Error as _;
 
+use pelago_wire::limits::KEY_NAME_BYTES;
+
 use super::*;
 use crate::key::PrivateKey;
 
@@ -7,7 +9,7 @@ fn key(number: u8) -> PublicKey {
     PrivateKey::from_seed([number; 32]).public()
 }
 
-fn name(text: &str) -> ClientName {
+fn name(text: &str) -> KeyName {
     text.parse().unwrap()
 }
 
@@ -40,7 +42,7 @@ fn a_line_has_a_key_a_name_and_a_date() {
 /// The name or date, and the line after a change of the name.
 #[test]
 fn a_line_of_openssh_lists_its_key() {
-    const LINE: &str = include_str!("../key/openssh/vectors/plain.pub");
+    const LINE: &str = include_str!("../../../keynote/src/key/openssh/vectors/plain.pub");
     let key: PublicKey = LINE.parse().unwrap();
     let bare = LINE.trim_end().strip_suffix(" ann@laptop").unwrap();
     let since = Some("2026-01-02".parse().unwrap());
@@ -65,7 +67,7 @@ fn a_line_of_openssh_lists_its_key() {
     assert_eq!(error(&format!("{bare}\n{key}")), (2, LineError::SameKey { first: 1 }));
     let cut = KeyTextError::Line(line::KeyLineError::Cut);
     assert_eq!(error("ssh-ed25519 # Ann's"), (1, LineError::Key(cut)));
-    let rsa = error(include_str!("../key/openssh/vectors/rsa.pub"));
+    let rsa = error(include_str!("../../../keynote/src/key/openssh/vectors/rsa.pub"));
     assert!(rsa.1.source().unwrap().to_string().contains("type ssh-rsa"), "{rsa:?}");
     assert_eq!(bare.parse(), Ok(ClientRef::Key(key)));
 }
@@ -142,22 +144,22 @@ fn a_list_has_a_limit() {
     assert_eq!(clients.allow(key(1), Some(name("a-name")), today()), Ok(Allowed::New));
     assert!(clients.to_text().len() <= CLIENTS_BYTES);
     let mut full = before.clone();
-    let long = name(&"n".repeat(CLIENT_NAME_BYTES));
+    let long = name(&"n".repeat(KEY_NAME_BYTES));
     assert_eq!(full.allow(key(1), Some(long), today()), Err(ChangeError::Full));
     assert_eq!(full, before);
 }
 
 #[test]
 fn names_are_short_words() {
-    let longest = "n".repeat(CLIENT_NAME_BYTES);
+    let longest = "n".repeat(KEY_NAME_BYTES);
     for good in ["a", "ann@laptop.example.org", "x_1-2", &longest] {
-        assert_eq!(good.parse::<ClientName>().unwrap().as_str(), good);
+        assert_eq!(good.parse::<KeyName>().unwrap().as_str(), good);
     }
-    let long = "n".repeat(CLIENT_NAME_BYTES + 1);
+    let long = "n".repeat(KEY_NAME_BYTES + 1);
     for bad in
         ["", "a b", "é", "a#b", "-a", "2026-01-02", "pelago1x", "ssh-ed25519", "\u{1b}[", &long]
     {
-        assert!(bad.parse::<ClientName>().is_err(), "{bad}");
+        assert!(bad.parse::<KeyName>().is_err(), "{bad}");
     }
 }
 

@@ -180,7 +180,7 @@ fn parse(text: &str, path: &Path) -> Result<PrivateKey, KeyFileError> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let key = PrivateKey::from_text(line);
+        let key = PrivateKey::from_secret_text(line);
         let key =
             key.map_err(|source| KeyFileError::Line { path: path(), line: index + 1, source })?;
         if found.replace(key).is_some() {
@@ -259,15 +259,15 @@ mod tests {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         };
-        let plain = include_str!("openssh/vectors/plain.key");
+        let plain = include_str!("../../../keynote/src/key/openssh/vectors/plain.key");
         write(plain, 0o600);
-        let public = include_str!("openssh/vectors/plain.pub");
+        let public = include_str!("../../../keynote/src/key/openssh/vectors/plain.pub");
         assert_eq!(read(&path).unwrap().public(), public.parse().unwrap());
         let error = read_from(&OwnFile::of(&path).unwrap()).unwrap_err();
         assert!(matches!(error, KeyFileError::Line { line: 1, .. }), "{error}");
         write(plain, 0o640);
         assert!(read(&path).unwrap_err().to_string().contains("`chmod 600"));
-        write(include_str!("openssh/vectors/passphrase.key"), 0o600);
+        write(include_str!("../../../keynote/src/key/openssh/vectors/passphrase.key"), 0o600);
         let error = read(&path).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(matches!(

@@ -3,6 +3,7 @@
 use pelago_wire::{Code, Error, Reply};
 
 use super::calls::{State, UnderWay};
+use super::guest_chains::log_answer;
 use super::role::Role;
 
 impl State {
@@ -18,6 +19,9 @@ impl State {
         self.note_lock_answer(number, call, &result);
         if let Role::ListsServers = opens.role {
             self.record_servers(&result);
+        }
+        if let Role::Attaches(index) = opens.role {
+            log_answer(index, &result);
         }
         if let Role::Reopens(open) = opens.role {
             let reopened = result.as_ref().map(|_| ()).map_err(|error| error.code);

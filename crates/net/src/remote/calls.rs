@@ -23,6 +23,7 @@ use crate::key::address::ServerAddress;
 use crate::link::Link;
 use crate::remote::call::{Call, FitsReply};
 use crate::remote::flush::Flush;
+use crate::remote::guest_chains::GuestChains;
 use crate::remote::lease_clock::{LeaseClock, Pings};
 use crate::remote::replay_log::ReplayLog;
 use crate::remote::role::{OpenUse, Role};
@@ -108,6 +109,8 @@ pub(super) struct State {
     /// heard the client then or later. 0 in a session that has answered nothing.
     pub(super) heard_by_server: Duration,
     pub(super) pings: Pings,
+    /// The credentials of a guest.
+    pub(super) chains: GuestChains,
     /// The servers of the store, if the volume lies on one.
     pub(super) servers: StoreServers,
     connections: u64,
@@ -138,6 +141,7 @@ impl Calls {
             lost_locks: Arc::default(),
             reclaiming: false,
             flush: Flush::default(),
+            chains: GuestChains::default(),
             link: None,
             parting: None,
             welcome: None,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use pelago_wire::frame::{FrameKind, Header};
-use pelago_wire::handshake::Hello;
+use pelago_wire::handshake::{Hello, RefusalCode};
 use pelago_wire::present::Present;
 use pelago_wire::version;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -209,11 +209,38 @@ impl Connector {
         self.order.as_ref()?.lock().last().cloned()
     }
 
-    /// Makes one attempt to connect, within `patience`; within `answer` if no byte has come by
-    /// then. The kernel takes connections for a process that was stopped and never answers.
+    /// Connects to a server, within `patience`. A guest presents its chains one after another until
+    /// one is accepted: the first ones may have ended, or may have been taken back.
     fn attempt(
         &self,
         target: &ServerTarget,
+        patience: Duration,
+        answer: Duration,
+    ) -> Result<(), ConnectError> {
+        let count = match &self.options.role {
+            ClientRole::Guest(chains) => chains.len(),
+            ClientRole::Client | ClientRole::Site(_) => 1,
+        };
+        let first = self.calls.presented();
+        let mut refused = None;
+        for next in 0..count {
+            let chain = (first + next) % count;
+            match self.attempt_with(target, chain, patience, answer) {
+                Err(ConnectError::Refused(refusal)) if refusal.code == RefusalCode::NoAccess => {
+                    refused.get_or_insert(refusal);
+                }
+                result => return result,
+            }
+        }
+        Err(refused.map_or(ConnectError::Cut, ConnectError::Refused))
+    }
+
+    /// Makes one attempt to connect, within `patience`; within `answer` if no byte has come by
+    /// then. The kernel takes connections for a process that was stopped and never answers.
+    fn attempt_with(
+        &self,
+        target: &ServerTarget,
+        chain: usize,
         patience: Duration,
         answer: Duration,
     ) -> Result<(), ConnectError> {
@@ -225,7 +252,7 @@ impl Connector {
         send_first(&link, FrameKind::Hello, self.hello().encode().to_vec());
         let presented = match &self.options.role {
             ClientRole::Client => None,
-            ClientRole::Guest(credentials) => Some(credentials.clone()),
+            ClientRole::Guest(_) => self.calls.present(chain),
             ClientRole::Site(site) => Some(site.invitation.iter().cloned().collect()),
         };
         if let Some(chain) = presented {

@@ -165,7 +165,7 @@ impl Handler for Connection {
             },
             FrameKind::Pong => self.calls.heard(link, &header),
             FrameKind::Recall => match codec::decode_recall(&body) {
-                Ok(touched) => self.calls.recalled(link, header.number, touched),
+                Ok(recalled) => self.calls.recalled(link, header.number, recalled),
                 Err(error) => {
                     tracing::error!(%error, "the server sent a malformed recall");
                     return ControlFlow::Break(());

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pelago_wire::{LeaseHolder, Then, Touched};
+use pelago_wire::{LeaseHolder, Recalled, Then};
 
 use crate::clock::boot_time;
 
@@ -81,12 +81,15 @@ impl LeaseClock {
         }
     }
 
-    /// Recalls leases, because another session is about to change these things. Calls `then` once
-    /// they are not cached any more.
-    pub(super) fn recalled(&self, touched: Arc<[Touched]>, then: Then) {
-        match self.holder() {
-            Some(holder) => holder.recalled(touched, then),
-            None => then(),
+    /// Recalls leases. Calls `then` once nothing that is named is cached any more.
+    pub(super) fn recalled(&self, recalled: Recalled, then: Then) {
+        match (recalled, self.holder()) {
+            (Recalled::Things(touched), Some(holder)) => holder.recalled(touched.into(), then),
+            (Recalled::Everything, Some(_)) => {
+                self.lose();
+                then();
+            }
+            (_, None) => then(),
         }
     }
 
@@ -128,6 +131,8 @@ impl Pings {
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread;
+
+    use pelago_wire::Touched;
 
     use super::*;
 

@@ -39,6 +39,7 @@ impl State {
             | Role::Opens { .. }
             | Role::Reopens(_)
             | Role::ReclaimsLock(..)
+            | Role::Attaches(_)
             | Role::ListsServers => false,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelago_wire::Touched;
+use pelago_wire::Recalled;
 use pelago_wire::frame::Header;
 
 use super::calls::Calls;
@@ -29,7 +29,7 @@ impl Calls {
 
     /// Handles a recall. Answers it once the things that it names are not cached any more; if there
     /// is no connection then, the server repeats the recall over the next one.
-    pub(super) fn recalled(self: &Arc<Self>, link: &Arc<Link>, number: u64, touched: Vec<Touched>) {
+    pub(super) fn recalled(self: &Arc<Self>, link: &Arc<Link>, number: u64, recalled: Recalled) {
         let session = {
             let mut state = self.state.lock();
             if !state.is_current_link(link) {
@@ -46,6 +46,6 @@ impl Calls {
                 state.send_recalled(number);
             }
         };
-        self.leases.recalled(touched.into(), Box::new(answer));
+        self.leases.recalled(recalled, Box::new(answer));
     }
 }

@@ -1,4 +1,5 @@
-//! The order of frames over a new connection. First the client opens its files and sets its locks
+//! The order of frames over a new connection. First a guest attaches its further credentials. Then
+//! the client opens its files and sets its locks
 //! again, if the server does not know them. Then it replays mutations that were answered and may be
 //! lost, repeats requests that were not answered, and sends the requests that wait, those with
 //! buffered writes first.
@@ -54,6 +55,7 @@ impl State {
             Some(before) if before.epoch != epoch => self.machine.replay(),
             _ => {}
         }
+        self.attach_chains();
         if knows_opens {
             self.repeat(resumed);
             return answered;
@@ -162,7 +164,10 @@ impl State {
     fn forget_own(&mut self) {
         let is_own = |call: &UnderWay| {
             let role = call.opens.role;
-            matches!(role, Role::Reopens(_) | Role::ReclaimsLock(..) | Role::ListsServers)
+            matches!(
+                role,
+                Role::Reopens(_) | Role::ReclaimsLock(..) | Role::Attaches(_) | Role::ListsServers
+            )
         };
         let own = self.under_way.iter().filter(|(_, call)| is_own(call));
         let numbers: Vec<u64> = own.map(|(number, _)| *number).collect();

@@ -29,6 +29,8 @@ pub(super) enum Role {
     LocksAgain(OwnedLock, FileLock),
     /// It sets a lock of this file again, on behalf of no program.
     ReclaimsLock(InodeId, OwnedLock),
+    /// It attaches the chain of credentials with this index, on behalf of no program.
+    Attaches(usize),
     /// It lists the servers of the store, on behalf of no program.
     ListsServers,
     /// It ends the `fcntl` locks of this owner.

@@ -75,7 +75,7 @@ impl Joining {
             return;
         }
         if let Some(left_out) = sessions.log.began.admit() {
-            let peer = self.session.peer;
+            let peer = self.session.peer();
             tracing::info!(session = ?self.session.id, ?peer, left_out, "a session");
         }
         let body = welcome.encode();

@@ -1,7 +1,9 @@
 //! The peer of a session: the user, machine, guest or site at the other end of its connections.
 
+use std::time::Duration;
+
 use pelago_wire::handshake::Hello;
-use pelago_wire::{GuestGrant, RecordedPeer, SitePeer};
+use pelago_wire::{GuestGrant, RecordedPeer, SitePeer, limits};
 
 use crate::key::PublicKey;
 
@@ -37,9 +39,14 @@ impl Peer {
         }
     }
 
-    /// Returns whether the peer may be granted leases.
-    pub(crate) const fn is_leased(&self) -> bool {
-        matches!(self, Self::User(_) | Self::Machine(_))
+    /// Returns for how long its leases last, at a server whose leases last for `lease`. A guest's
+    /// last shorter, because a stranger that is silent must not delay others for long.
+    pub(crate) fn lease(&self, lease: Duration) -> Duration {
+        match self {
+            Self::User(_) | Self::Machine(_) => lease,
+            Self::Guest(_) => lease.min(limits::GUEST_LEASE),
+            Self::Site(_) => Duration::ZERO,
+        }
     }
 }
 
@@ -48,9 +55,16 @@ impl From<RecordedPeer> for Peer {
         match peer {
             RecordedPeer::User(uid) => Self::User(uid),
             RecordedPeer::Machine(key) => Self::Machine(PublicKey::new(key)),
-            // No row has the grant: this peer equals that of no connection.
+            // No row has the grant.
             RecordedPeer::Guest(principal) => {
-                Self::Guest(GuestGrant { principal, first: [0; 32], chain: [0; 32], address: None })
+                let chain = GuestGrant::NO_CHAIN;
+                Self::Guest(GuestGrant {
+                    principal,
+                    first: chain,
+                    chain,
+                    address: None,
+                    ends: None,
+                })
             }
             RecordedPeer::Site(peer) => Self::Site(peer),
         }

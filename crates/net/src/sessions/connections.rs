@@ -1,6 +1,6 @@
 //! The connections of all sessions, by which the service ends them and recalls leases.
 
-use pelago_wire::{Connections, SessionId, Touched, codec};
+use pelago_wire::{Connections, Recalled, SessionId, codec};
 
 use super::Sessions;
 
@@ -24,10 +24,10 @@ impl Connections for Sessions {
         Self::end_guests(self);
     }
 
-    fn recall(&self, session: SessionId, number: u64, touched: &[Touched]) {
+    fn recall(&self, session: SessionId, number: u64, recalled: &Recalled) {
         let found = self.table.lock().get(&session).cloned();
         let mut body = Vec::new();
-        match (found, codec::encode_recall(touched, &mut body)) {
+        match (found, codec::encode_recall(recalled, &mut body)) {
             (Some(session), Ok(()))
                 if session.recall(number, body.into(), |body| self.recall_frame(number, body)) => {}
             (Some(_) | None, Err(error)) => {

@@ -81,7 +81,7 @@ impl PendingReply {
         let changed = changed.filter(|_| result.is_ok());
         let changed = changed.and_then(|node| {
             let since = sessions.service.lease_moment();
-            Some((sessions.service.attr(node)?, since))
+            Some((sessions.service.attr(session.id, node)?, since))
         });
         let answer = |ReplyFacts { since, node, names, opens_for_writing }| {
             let result = &mut result;

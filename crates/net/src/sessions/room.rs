@@ -28,10 +28,10 @@ pub(super) fn make_room(
     peer: Peer,
 ) -> Result<Vec<Arc<Session>>, Refused> {
     let credential = peer.grant().map(|grant| grant.first);
-    let is_own = |session: &Session| session.peer == peer;
+    let is_own = |session: &Session| session.peer() == peer;
     let has_same_credential =
-        |session: &Session| session.peer.grant().map(|grant| grant.first) == credential;
-    let is_guest = |session: &Session| session.peer.grant().is_some();
+        |session: &Session| session.peer().grant().map(|grant| grant.first) == credential;
+    let is_guest = |session: &Session| session.peer().grant().is_some();
     let of_peer =
         Share { counts: &is_own, most: limits::PEER_SESSIONS, code: RefusalCode::TooManyOfPeer };
     let of_credential = Share {

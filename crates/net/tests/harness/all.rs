@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
-    Attr, Bulk, Connections, Context, Done, Entry, Error, GuestGrant, GuestRefusal, Handle,
-    RecordedPeer, Reply, Request, Served, Service, SessionId, SessionRecord, SessionService,
+    Attr, Bulk, Connections, Context, Done, Entry, Error, GuestGrant, GuestRefusal, Handle, Reply,
+    Request, Served, Service, SessionId, SessionRecord, SessionService,
 };
 
 /// A deadline for events that must come; no test waits for it.
@@ -219,13 +219,26 @@ impl<S: Service> SessionService for WithSessions<S> {
             first: [*number; 32],
             chain: [*number; 32],
             address: None,
+            ends: None,
         })
     }
 
-    fn begin_guest(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
-        let record = SessionRecord::new([0; 16], RecordedPeer::Guest(grant.principal));
-        let before = self.begun.lock().insert(session, record);
+    fn begin_guest(
+        &self,
+        session: SessionId,
+        _grant: &GuestGrant,
+        record: &SessionRecord,
+    ) -> Result<(), GuestRefusal> {
+        let before = self.begun.lock().insert(session, *record);
         assert_eq!(before, None, "a session begins once");
+        Ok(())
+    }
+
+    fn guest_came_back(
+        &self,
+        _session: SessionId,
+        _grant: &GuestGrant,
+    ) -> Result<(), GuestRefusal> {
         Ok(())
     }
 
@@ -272,7 +285,7 @@ impl<S: Service> SessionService for WithSessions<S> {
         None
     }
 
-    fn attr(&self, _: Handle) -> Option<Attr> {
+    fn attr(&self, _: SessionId, _: Handle) -> Option<Attr> {
         None
     }
 }

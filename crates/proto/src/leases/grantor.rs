@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use pelago_wire::{InodeId, LeaseMoment, SessionId, Touched, limits};
+use pelago_wire::{InodeId, LeaseMoment, Recalled, SessionId, Touched, limits};
 
 use super::recency::Recency;
 use super::writer::Writer;
@@ -49,12 +49,17 @@ pub(super) struct Holder {
     last_recall: u64,
     /// Recalls that are not answered.
     recalls: BTreeMap<u64, Unanswered>,
+    /// The changes of its rights that have not ended: until then it is granted no lease.
+    barred: usize,
+    /// The end of the last one. No lease is granted on what was read before.
+    barred_until: LeaseMoment,
 }
 
 /// A recall that is not answered.
 #[derive(Debug, Default)]
 struct Unanswered {
-    nodes: Vec<Leased>,
+    /// The leases that have ended by it.
+    ended: Vec<Leased>,
     /// The changes that wait for it.
     changes: Vec<ChangeId>,
 }
@@ -64,6 +69,8 @@ struct Unanswered {
 pub(super) struct Change {
     author: SessionId,
     touched: Vec<Leased>,
+    /// The sessions whose rights may change by it.
+    barred: Vec<SessionId>,
     /// The number of recalls that it waits for, and of files whose last writes run under a lease
     /// that has ended.
     pub(super) waits: usize,
@@ -77,7 +84,7 @@ pub struct Recall {
     /// The number of the recall in its session, from 1.
     pub number: u64,
     /// The recalled things.
-    pub touched: Vec<Touched>,
+    pub recalled: Recalled,
 }
 
 /// The result of the announcement of a change.
@@ -125,6 +132,9 @@ impl Grantor {
         }
         let is_full = self.is_full();
         let holder = self.sessions.entry(session).or_default();
+        if holder.barred > 0 || since < holder.barred_until {
+            return false;
+        }
         if holder.leases.contains(&on) {
             return true;
         }
@@ -193,11 +203,26 @@ impl Grantor {
     /// on what it touches. The author's own leases stay: the target of a name that it removes may
     /// be unknown to it.
     pub fn announce(&mut self, author: SessionId, touched: &[Touched]) -> Announced {
+        self.announce_barring(author, touched, &[])
+    }
+
+    /// As [`Grantor::announce`], for a change by which the rights of the sessions in `barred` may
+    /// change: everything is recalled from them, and until the end they are granted no lease.
+    pub fn announce_barring(
+        &mut self,
+        author: SessionId,
+        touched: &[Touched],
+        barred: &[SessionId],
+    ) -> Announced {
         self.last_change += 1;
         let change = ChangeId(self.last_change);
         let on: Vec<Leased> = touched.iter().filter_map(Leased::of).collect();
         let mut recalled: BTreeMap<SessionId, Vec<Touched>> = BTreeMap::new();
-        let mut waits = 0;
+        let earlier = barred.iter().map(|session| self.wait_for_recalls(*session, change));
+        let mut waits = earlier.sum();
+        // First: what follows finds these recalls, and no lease of these sessions.
+        let mut recalls: Vec<Recall> =
+            barred.iter().filter_map(|session| self.bar(*session, change)).collect();
         for (touched, on) in touched.iter().filter_map(|it| Some((it, Leased::of(it)?))) {
             self.recency.note(on, author);
             let subject = self.subjects.entry(on).or_default();
@@ -227,17 +252,61 @@ impl Grantor {
                 others.for_each(|session| self.remove(session, on));
             }
         }
-        let recall = |(session, touched)| self.recall(session, touched, Some(change));
-        let recalls: Vec<Recall> = recalled.into_iter().map(recall).collect();
+        recalls.extend(
+            recalled
+                .into_iter()
+                .map(|(session, touched)| self.recall(session, touched, Some(change))),
+        );
         waits += recalls.len();
-        self.changes.insert(change, Change { author, touched: on, waits });
+        let barred = barred.to_vec();
+        self.changes.insert(change, Change { author, touched: on, barred, waits });
         Announced { change, recalls, waits: waits > 0 }
     }
 
     /// Ends a change that was carried out, has failed, or was given up.
     pub fn end(&mut self, change: ChangeId) {
-        let Some(Change { author, touched, .. }) = self.changes.remove(&change) else { return };
+        let Some(Change { author, touched, barred, .. }) = self.changes.remove(&change) else {
+            return;
+        };
         touched.into_iter().for_each(|on| self.end_of(on, author));
+        if !barred.is_empty() {
+            let now = self.recency.tick();
+            for session in barred {
+                if let Some(holder) = self.sessions.get_mut(&session) {
+                    holder.barred = holder.barred.saturating_sub(1);
+                    holder.barred_until = now;
+                }
+            }
+        }
+    }
+
+    /// Ends all leases of a session, and grants it none until the end of a change. Returns the
+    /// recall of what its client has cached, if anything.
+    fn bar(&mut self, session: SessionId, change: ChangeId) -> Option<Recall> {
+        let holder = self.sessions.entry(session).or_default();
+        holder.barred += 1;
+        let mut all: Vec<Leased> = holder.leases.iter().copied().collect();
+        let writes: Vec<InodeId> = holder.writes.iter().copied().collect();
+        all.iter().for_each(|on| self.remove(session, *on));
+        for ino in writes {
+            let on = Leased::Node(ino);
+            let writer = self.subjects.get_mut(&on).and_then(|subject| subject.writer.as_mut());
+            writer.into_iter().for_each(|writer| writer.is_recalled = true);
+            all.push(on);
+        }
+        if all.is_empty() {
+            return None;
+        }
+        let number = self.add_recall(session, all, Some(change));
+        Some(Recall { session, number, recalled: Recalled::Everything })
+    }
+
+    /// Has a change wait for the earlier recalls that a session has not answered: its client may
+    /// still use what they name. Returns their number.
+    fn wait_for_recalls(&mut self, session: SessionId, change: ChangeId) -> usize {
+        let Some(holder) = self.sessions.get_mut(&session) else { return 0 };
+        holder.recalls.values_mut().for_each(|unanswered| unanswered.changes.push(change));
+        holder.recalls.len()
     }
 
     /// Begins a change of a thing without leases, without an announcement. No lease on the thing is
@@ -275,7 +344,8 @@ impl Grantor {
     /// Ends all leases of a session whose time is over, or that has ended. Returns the changes that
     /// wait no longer.
     pub fn expire(&mut self, session: SessionId) -> Vec<ChangeId> {
-        let Some(Holder { leases, writes, recalls, last_recall }) = self.sessions.remove(&session)
+        let Some(Holder { leases, writes, recalls, last_recall, barred, barred_until }) =
+            self.sessions.remove(&session)
         else {
             return Vec::new();
         };
@@ -287,7 +357,8 @@ impl Grantor {
             self.forget_empty(on);
         }
         // A number must not mean two recalls.
-        self.sessions.insert(session, Holder { last_recall, ..Holder::default() });
+        let holder = Holder { last_recall, barred, barred_until, ..Holder::default() };
+        self.sessions.insert(session, holder);
         let mut ready = Vec::new();
         for (number, unanswered) in recalls {
             ready.extend(self.answered(session, number, unanswered));
@@ -315,17 +386,29 @@ impl Grantor {
         touched: Vec<Touched>,
         change: Option<ChangeId>,
     ) -> Recall {
+        let things = touched.iter().filter_map(Leased::of);
+        // The lease on the names of a directory stays when some of them are recalled.
+        let ended = things.filter(|on| matches!(on, Leased::Node(_))).collect();
+        let number = self.add_recall(session, ended, change);
+        Recall { session, number, recalled: Recalled::Things(touched) }
+    }
+
+    /// Adds a recall, by which these leases have ended. Returns its number.
+    fn add_recall(
+        &mut self,
+        session: SessionId,
+        ended: Vec<Leased>,
+        change: Option<ChangeId>,
+    ) -> u64 {
         let holder = self.sessions.entry(session).or_default();
         holder.last_recall += 1;
         let number = holder.last_recall;
-        let nodes: Vec<Leased> = touched.iter().filter_map(Leased::of).collect();
-        for on in &nodes {
-            if matches!(on, Leased::Node(_)) {
-                self.subjects.entry(*on).or_default().recalls.push((session, number));
-            }
+        for on in &ended {
+            self.subjects.entry(*on).or_default().recalls.push((session, number));
         }
-        holder.recalls.insert(number, Unanswered { nodes, changes: change.into_iter().collect() });
-        Recall { session, number, touched }
+        let changes = change.into_iter().collect();
+        holder.recalls.insert(number, Unanswered { ended, changes });
+        number
     }
 
     fn answered(
@@ -334,7 +417,7 @@ impl Grantor {
         number: u64,
         unanswered: Unanswered,
     ) -> Vec<ChangeId> {
-        for on in unanswered.nodes {
+        for on in unanswered.ended {
             if let Some(subject) = self.subjects.get_mut(&on) {
                 subject.recalls.retain(|recall| *recall != (session, number));
             }

@@ -43,6 +43,12 @@ impl Recency {
         self.now
     }
 
+    /// Begins a new moment, and returns it.
+    pub(super) fn tick(&mut self) -> LeaseMoment {
+        self.now.0 += 1;
+        self.now
+    }
+
     /// Records that a change of this by `author` is announced, or has ended.
     pub(super) fn note(&mut self, on: Leased, author: SessionId) {
         self.now.0 += 1;

@@ -1,4 +1,4 @@
-use pelago_wire::{InodeId, Name, SessionId, Touched, limits};
+use pelago_wire::{InodeId, Name, Recalled, SessionId, Touched, limits};
 
 use super::*;
 
@@ -28,7 +28,18 @@ fn grant(grantor: &mut Grantor, session: SessionId, on: Leased) -> bool {
 }
 
 fn recall(session: SessionId, number: u64, touched: &[Touched]) -> Recall {
-    Recall { session, number, touched: touched.to_vec() }
+    Recall { session, number, recalled: Recalled::Things(touched.to_vec()) }
+}
+
+fn things(recall: &Recall) -> &[Touched] {
+    match &recall.recalled {
+        Recalled::Things(touched) => touched,
+        Recalled::Everything => panic!("{recall:?}"),
+    }
+}
+
+fn everything(session: SessionId, number: u64) -> Recall {
+    Recall { session, number, recalled: Recalled::Everything }
 }
 
 #[test]
@@ -220,7 +231,7 @@ fn leases_are_bounded_by_session_and_in_all() {
     assert!(grant(&mut grantor, TWO, node(most)));
     let recalls = grantor.make_room(ONE);
     assert!(!recalls.is_empty() && recalls.iter().all(|recall| recall.session == ONE));
-    let taken: usize = recalls.iter().map(|recall| recall.touched.len()).sum();
+    let taken: usize = recalls.iter().map(|recall| things(recall).len()).sum();
     assert_eq!(grantor.leases(), limits::SESSION_LEASES + 1 - taken);
     assert!(grant(&mut grantor, ONE, node(most)), "there is room");
     assert!(grantor.make_room(TWO).is_empty(), "there was");
@@ -241,4 +252,76 @@ fn leases_on_bytes_count_in_the_limit() {
     assert!(!grantor.grant(ONE, Leased::Node(other(1)), now));
     grantor.end_bytes(ONE, INO);
     assert!(grantor.grant_bytes(ONE, other(1), now));
+}
+
+/// A directory moves away from what a guest may read: nothing below it is named by a request.
+#[test]
+fn a_change_of_rights_recalls_everything_and_lets_no_lease_across() {
+    let mut grantor = grantor();
+    let other = Leased::Node(InodeId::from_raw(9));
+    assert!(grant(&mut grantor, ONE, FILE) && grant(&mut grantor, ONE, DIR));
+    assert!(grant(&mut grantor, TWO, FILE));
+    let before = grantor.now();
+    let moved = grantor.announce_barring(SessionId::DIRECT, &[], &[ONE]);
+    assert_eq!((moved.waits, &moved.recalls[..]), (true, &[everything(ONE, 1)][..]));
+    assert!(!grant(&mut grantor, ONE, other), "it has no right to know of yet");
+    assert!(grant(&mut grantor, TWO, other), "others are not concerned");
+    assert_eq!(grantor.recalled(ONE, 1), [moved.change]);
+    assert!(!grant(&mut grantor, ONE, other), "it is carried out now");
+    grantor.end(moved.change);
+    assert!(!grantor.grant(ONE, other, before), "it was read under the old rights");
+    assert!(grant(&mut grantor, ONE, other));
+}
+
+/// The client may use what it has until it has answered, whatever changes meanwhile.
+#[test]
+fn later_changes_wait_for_the_recall_of_everything() {
+    let mut grantor = grantor();
+    assert!(grant(&mut grantor, ONE, FILE) && grant(&mut grantor, ONE, DIR));
+    let rights = grantor.announce_barring(SessionId::DIRECT, &[], &[ONE]);
+    let of_node = grantor.announce(TWO, &[node()]);
+    let of_name = grantor.announce(TWO, &[named("a")]);
+    let again = grantor.announce_barring(TWO, &[node()], &[ONE]);
+    for announced in [&of_node, &of_name, &again] {
+        assert!(announced.waits && announced.recalls.is_empty());
+    }
+    let mut ready = grantor.recalled(ONE, 1);
+    ready.sort();
+    assert_eq!(ready, [rights.change, of_node.change, of_name.change, again.change]);
+    grantor.end(rights.change);
+    assert!(!grant(&mut grantor, ONE, DIR), "its rights change once more");
+    for announced in [of_node, of_name, again] {
+        grantor.end(announced.change);
+    }
+    assert!(grant(&mut grantor, ONE, DIR) && grant(&mut grantor, ONE, FILE));
+    assert!(!grantor.expire(ONE).contains(&rights.change));
+    assert!(grantor.is_empty());
+}
+
+#[test]
+fn a_session_without_leases_is_barred_without_a_recall() {
+    let mut grantor = grantor();
+    let moved = grantor.announce_barring(SessionId::DIRECT, &[], &[ONE]);
+    assert!(!moved.waits && moved.recalls.is_empty());
+    assert!(grantor.expire(ONE).is_empty());
+    assert!(!grant(&mut grantor, ONE, FILE), "also after its leases have ended");
+    grantor.end(moved.change);
+    assert!(grant(&mut grantor, ONE, FILE));
+}
+
+/// A named recall that is not answered: its client may still use what it names.
+#[test]
+fn a_change_of_rights_waits_for_earlier_recalls_and_for_the_bytes() {
+    let mut grantor = grantor();
+    let ino = InodeId::from_raw(7);
+    let now = grantor.now();
+    assert!(grantor.grant_bytes(ONE, ino, now) && grant(&mut grantor, ONE, DIR));
+    let named = grantor.announce(TWO, &[named("a")]);
+    let rights = grantor.announce_barring(TWO, &[], &[ONE]);
+    assert_eq!(rights.recalls, [everything(ONE, 2)]);
+    assert!(grantor.begin_write(ONE, ino), "it sends what it has held back");
+    assert!(grantor.recalled(ONE, 2).is_empty());
+    assert_eq!(grantor.recalled(ONE, 1), [named.change]);
+    assert_eq!(grantor.end_write(ONE, ino), [rights.change]);
+    assert!(!grantor.has_writes(ONE));
 }

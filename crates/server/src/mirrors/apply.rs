@@ -242,7 +242,7 @@ pub(super) fn check(image: &Image, part: &GroupPart) -> Result<(), MirrorError> 
 
 fn check_file(image: &Image, file: VolumeFile, bytes: Option<&[u8]>) -> Result<(), MirrorError> {
     let fits = match (file, bytes) {
-        (VolumeFile::Policy | VolumeFile::Clients, _) => true,
+        (VolumeFile::Policy | VolumeFile::Clients | VolumeFile::Keys, _) => true,
         (VolumeFile::Format, Some(bytes)) => {
             Format::decode(bytes).is_ok_and(|format| format.id == image.volume.id())
         }

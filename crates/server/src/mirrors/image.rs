@@ -146,6 +146,9 @@ impl Image {
             (VolumeFile::Clients, bytes) => {
                 replace_file(self.volume.folder(), ReplacedFile::Clients, bytes)?;
             }
+            (VolumeFile::Keys, bytes) => {
+                replace_file(self.volume.folder(), ReplacedFile::Keys, bytes)?;
+            }
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use parking_lot::Mutex;
-use pelago_keynote::{Principal, Right, hex};
+use pelago_keynote::{Principal, Right, SharedObject, hex};
 use pelago_store::folder::Folder;
 use pelago_wire::{Context, InodeId, Operation, limits};
 use serde_json::{Map, Value, json};
@@ -195,7 +195,7 @@ impl Audit {
     pub(super) fn revocation(self: &Arc<Self>, seconds: u64, revoked: &Revoked) {
         let line = object(json!({
             "what": "revocation",
-            "credential": hex::text(&revoked.credential),
+            "credential": hex::text(&revoked.id),
             "by": hex::text(&revoked.by.0),
             "root": revoked.is_of_root,
         }));
@@ -420,7 +420,14 @@ fn words_of(link: &Link) -> Value {
     match (&link.share, link.assertion.conditions()) {
         (Some(share), _) => {
             words.insert("rights".to_owned(), share.rights.to_string().into());
-            words.insert("directory".to_owned(), share.directory.into());
+            let field = match share.object {
+                SharedObject::Folder(_) | SharedObject::Name { .. } => "directory",
+                SharedObject::File(_) => "file",
+            };
+            words.insert(field.to_owned(), share.object.inode().into());
+            if let SharedObject::Name { name, .. } = &share.object {
+                words.insert("name".to_owned(), name.to_string().into());
+            }
             if let Some(until) = &share.until {
                 words.insert("until".to_owned(), until.as_str().into());
             }

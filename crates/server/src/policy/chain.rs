@@ -1,11 +1,14 @@
 //! Chains of credentials: the sentences from a root of the volume to a guest.
 
-use pelago_keynote::{Assertion, Authorizer, Conditions, Principal, Revocation, SharedFolder};
+use pelago_keynote::share::attribute;
+use pelago_keynote::{
+    Assertion, Authorizer, Conditions, Grant, Principal, Revocation, RevocationSubject, Right,
+};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{GuestRefusal, limits};
 
 use super::roots::Roots;
-use super::scope::{may_read_address, only_seeks_ancestors};
+use super::scope::{grants_all_below, may_read, only_seeks_ancestors};
 
 /// The limit for the regular expressions of a chain, in positions. A share of Pelago has 256 of
 /// them in each link, so that sixteen links are half of it.
@@ -17,10 +20,16 @@ pub(super) struct Chain {
     pub(super) id: [u8; 32],
     /// The credentials, as they were presented.
     pub(super) links: Vec<Link>,
-    /// True if the links only ask which directories are above an object.
+    /// True if the links can be decided from a part of the directories above an object.
     pub(super) only_seeks: bool,
+    /// True if a right to a directory is one to all below it.
+    pub(super) grants_all_below: bool,
+    /// True if the name of a file may decide.
+    pub(super) reads_name: bool,
     /// True if the address of the guest decides.
     pub(super) reads_address: bool,
+    /// True if the links may grant a right to change something.
+    pub(super) may_change: bool,
 }
 
 /// A credential of a chain.
@@ -31,7 +40,7 @@ pub(super) struct Link {
     /// The key that has signed it.
     pub(super) authorizer: Principal,
     /// The form of the credentials that Pelago writes, if it has that.
-    pub(super) share: Option<SharedFolder>,
+    pub(super) share: Option<Grant>,
 }
 
 impl Chain {
@@ -76,9 +85,21 @@ impl Chain {
         if conditions.map(Conditions::pattern_size).sum::<usize>() > PATTERN_SIZE {
             return Err(no_reason());
         }
-        let reads_address = links.iter().any(|link| may_read_address(&link.assertion));
-        let only_seeks = links.iter().all(|link| only_seeks_ancestors(&link.assertion));
-        Ok(Self { id: id_of(&links), links, only_seeks, reads_address })
+        let reads = |attribute| links.iter().any(|link| may_read(&link.assertion, attribute));
+        Ok(Self {
+            id: id_of(&links),
+            only_seeks: links.iter().all(|link| only_seeks_ancestors(&link.assertion)),
+            grants_all_below: links.iter().all(|link| grants_all_below(&link.assertion)),
+            reads_name: reads(attribute::NAME),
+            reads_address: reads(attribute::ADDRESS),
+            may_change: links.iter().any(Link::may_grant_change),
+            links,
+        })
+    }
+
+    /// Returns the bytes of its texts.
+    pub(super) fn bytes(&self) -> usize {
+        self.links.iter().map(|link| link.assertion.text().len()).sum()
     }
 
     /// Checks what every action would fail by: the volume, and the end of a link.
@@ -132,7 +153,7 @@ impl Link {
         let Authorizer::Key(authorizer) = *assertion.authorizer() else {
             return Err(GuestRefusal(String::new()));
         };
-        let share = SharedFolder::of(&assertion).ok();
+        let share = Grant::of(&assertion).ok();
         Ok(Self { id: assertion.id().0, assertion, authorizer, share })
     }
 
@@ -143,7 +164,15 @@ impl Link {
         }
     }
 
-    fn licenses(&self, principal: &Principal) -> bool {
+    /// Returns whether the credential may grant a right to change something. One in another form
+    /// than Pelago's may.
+    fn may_grant_change(&self) -> bool {
+        const CHANGES: [Right; 3] = [Right::Write, Right::Create, Right::Delete];
+        let rights = self.share.as_ref().map(|share| share.rights);
+        rights.is_none_or(|rights| CHANGES.iter().any(|right| rights.has(*right)))
+    }
+
+    pub(super) fn licenses(&self, principal: &Principal) -> bool {
         self.assertion.licensees().keys().any(|key| key == *principal)
     }
 }
@@ -156,7 +185,7 @@ pub(super) fn revokes(revocation: &Revocation, texts: &[Vec<u8>], principal: &[u
     revocation.by.0 == *principal
         && Assertion::credential(text).is_ok_and(|credential| {
             *credential.authorizer() == Authorizer::Key(revocation.by)
-                && credential.id() == revocation.credential
+                && RevocationSubject::from(credential.id()) == revocation.subject
                 && credential.verify().is_ok()
         })
 }

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use pelago_keynote::share::{APPLICATION, attribute};
 use pelago_keynote::{Action, Assertion, ComplianceQuery, Principal, Reads, Right, Values};
 use pelago_meta::shard::Ancestors;
-use pelago_wire::InodeId;
+use pelago_wire::{InodeId, Name};
 
 use super::chain::{Chain, Link};
 use super::moment::Moment;
@@ -27,6 +27,8 @@ pub(super) struct Question<'a> {
     pub(super) principal: Principal,
     /// The node that the action is about.
     pub(super) object: InodeId,
+    /// The name of the file in the directory; `None` for a directory, or if no name decides.
+    pub(super) name: Option<&'a Name>,
     /// The id of the volume: 32 hexadecimal digits.
     pub(super) volume: &'a str,
     /// The directory, and those above it.
@@ -37,11 +39,19 @@ pub(super) struct Question<'a> {
 }
 
 /// A decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Decision {
     pub(super) is_granted: bool,
     /// The attributes that decide.
     pub(super) reads: Reads,
+}
+
+impl Decision {
+    /// Adds the decision by another chain, or about another name of the same file: one suffices.
+    pub(super) fn add(&mut self, other: Self) {
+        self.is_granted |= other.is_granted;
+        self.reads.merge(other.reads);
+    }
 }
 
 impl Question<'_> {
@@ -117,7 +127,8 @@ struct RightAction<'a> {
 
 impl Action for RightAction<'_> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        let Question { volume, ancestors, object, address, moment, .. } = self.question;
+        let Question { volume, ancestors, object, name: of_file, address, moment, .. } =
+            self.question;
         let text = match name {
             attribute::APP_DOMAIN => APPLICATION,
             attribute::VOLUME => volume,
@@ -130,6 +141,7 @@ impl Action for RightAction<'_> {
                 text
             }),
             attribute::OBJECT => self.object.get_or_init(|| format!("{:x}", object.raw())),
+            attribute::NAME => return of_file.map(|name| Cow::Borrowed(name.as_bytes())),
             attribute::NOW => &moment.now,
             attribute::TIME => &moment.time,
             attribute::WEEKDAY => &moment.weekday,

@@ -1,6 +1,8 @@
-//! The cache of decisions: the rights of a guest in a directory.
+//! The cache of decisions: the rights of a guest in a directory, or to one object there.
 //!
-//! A decision is cached only if nothing but the directory and the present time decides. It holds
+//! If nothing but the directory and the present time decides, a decision is cached for all in the
+//! directory. If the object or its name decides, it is cached for that object alone, and with a
+//! name for the version of its rnode, which each change of its names counts up. A decision holds
 //! until the next time that a link names, and until a directory gets another parent or the rights
 //! change: the number of each is part of it.
 
@@ -10,8 +12,9 @@ use pelago_wire::{InodeId, SessionId};
 use quick_cache::sync::Cache;
 
 use super::decision::Decision;
+use super::right_set::RightSet;
 
-/// The limit for the directories whose rights are cached.
+/// The limit for the directories and objects whose rights are cached.
 const DECISIONS: usize = 65_536;
 
 /// The circumstances of a decision. It holds for the same ones alone.
@@ -23,27 +26,73 @@ pub(super) struct Epoch {
     pub(super) rights_number: u64,
 }
 
-/// The rights of a guest in a directory, as far as they are known.
+/// The object of a decision, and the directory in which it is decided.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DecidedAt {
+    pub(super) dir: InodeId,
+    /// The directory itself, or a file in it.
+    pub(super) object: InodeId,
+    /// The version of the file; `None` for a directory.
+    pub(super) version: Option<u64>,
+}
+
+/// Something whose rights are cached: a directory, with all in it, or one object there.
+type CacheKey = (SessionId, InodeId, Option<InodeId>);
+
+/// The rights that were decided.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Decided {
+    decided: RightSet,
+    /// Those of them that are granted.
+    pub(super) granted: RightSet,
+}
+
+impl Decided {
+    /// Returns whether all of these rights were decided.
+    pub(super) fn knows_all(self, rights: &[Right]) -> bool {
+        rights.iter().all(|right| self.knows(*right))
+    }
+
+    /// Returns whether a right was decided.
+    pub(super) const fn knows(self, right: Right) -> bool {
+        self.decided.has(right)
+    }
+
+    /// Adds the decisions about other rights.
+    fn add(&mut self, others: Self) {
+        self.decided = self.decided.or(others.decided);
+        self.granted = self.granted.or(others.granted);
+    }
+
+    /// Adds a decision.
+    pub(super) const fn decide(&mut self, right: Right, is_granted: bool) {
+        self.decided.set(right, true);
+        self.granted.set(right, is_granted);
+    }
+}
+
+/// The rights of a guest in a directory or to an object, as far as they are known.
 #[derive(Debug, Clone, Copy)]
 struct CachedRights {
     epoch: Epoch,
-    /// A bit for each right that was decided.
-    decided: u8,
-    /// A bit for each right that is granted.
-    granted: u8,
+    /// The version of the file, if a name decides.
+    version: Option<u64>,
+    rights: Decided,
     /// The seconds since 1970 at which the first of these decisions ends.
     ends: u64,
 }
 
 impl CachedRights {
-    fn holds(&self, epoch: Epoch, seconds: u64) -> bool {
-        self.epoch == epoch && seconds < self.ends
+    fn holds(&self, at: DecidedAt, epoch: Epoch, seconds: u64) -> bool {
+        self.epoch == epoch
+            && seconds < self.ends
+            && (self.version.is_none() || self.version == at.version)
     }
 }
 
 /// The decisions of all guests.
 pub(super) struct Decisions {
-    known: Cache<(SessionId, InodeId), CachedRights>,
+    known: Cache<CacheKey, CachedRights>,
 }
 
 impl Decisions {
@@ -51,54 +100,66 @@ impl Decisions {
         Self { known: Cache::new(DECISIONS) }
     }
 
-    /// Returns the decision about a right, if it is known and holds at this time.
+    /// Returns the decisions about these rights that are known and hold at this time.
     #[inline]
     pub(super) fn get(
         &self,
         session: SessionId,
-        dir: InodeId,
-        right: Right,
+        at: DecidedAt,
         epoch: Epoch,
         seconds: u64,
-    ) -> Option<bool> {
-        let bit = 1 << right as u8;
-        let known = self.known.get(&(session, dir)).filter(|known| known.holds(epoch, seconds))?;
-        (known.decided & bit != 0).then_some(known.granted & bit != 0)
+        wanted: &[Right],
+    ) -> Decided {
+        let find = |object| {
+            let known = self.known.get(&(session, at.dir, object));
+            known.filter(|known| known.holds(at, epoch, seconds)).map(|known| known.rights)
+        };
+        let mut decided = find(None).unwrap_or_default();
+        if !decided.knows_all(wanted)
+            && let Some(of_object) = find(Some(at.object))
+        {
+            decided.add(of_object);
+        }
+        decided
     }
 
     /// Caches a decision of this time, if it may be cached.
     pub(super) fn insert(
         &self,
         session: SessionId,
-        dir: InodeId,
+        at: DecidedAt,
         right: Right,
         epoch: Epoch,
         seconds: u64,
         decision: &Decision,
     ) {
         let Some(ends) = end_of(&decision.reads) else { return };
-        let bit = 1 << right as u8;
-        let before = self.known.get(&(session, dir)).filter(|known| known.holds(epoch, seconds));
-        let before =
-            before.unwrap_or(CachedRights { epoch, decided: 0, granted: 0, ends: u64::MAX });
-        let known = CachedRights {
-            epoch,
-            decided: before.decided | bit,
-            granted: if decision.is_granted { before.granted | bit } else { before.granted & !bit },
-            ends: before.ends.min(ends),
-        };
-        self.known.insert((session, dir), known);
+        let reads_name = decision.reads.has(attribute::NAME);
+        let is_of_object = reads_name || decision.reads.has(attribute::OBJECT);
+        let key = (session, at.dir, is_of_object.then_some(at.object));
+        let before = self.known.get(&key).filter(|known| known.holds(at, epoch, seconds));
+        let rights = Decided::default();
+        let none = CachedRights { epoch, version: None, rights, ends: u64::MAX };
+        let mut known = before.unwrap_or(none);
+        if reads_name {
+            known.version = at.version;
+        }
+        known.rights.decide(right, decision.is_granted);
+        known.ends = known.ends.min(ends);
+        self.known.insert(key, known);
     }
 }
 
 /// Returns the time at which a decision ends; `None` if it may not be cached.
 fn end_of(reads: &Reads) -> Option<u64> {
-    // What is fixed for a session, a right and a directory.
-    const FIXED: [&str; 5] = [
+    // What is fixed for a session, a right, and a directory or an object.
+    const FIXED: [&str; 7] = [
         attribute::APP_DOMAIN,
         attribute::VOLUME,
         attribute::RIGHT,
         attribute::ANCESTORS,
+        attribute::OBJECT,
+        attribute::NAME,
         attribute::ADDRESS,
     ];
     if !reads.attributes().all(|name| FIXED.contains(&name)) {

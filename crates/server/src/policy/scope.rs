@@ -3,23 +3,25 @@
 use pelago_keynote::Assertion;
 use pelago_keynote::share::attribute;
 
-/// Returns whether an assertion only asks which directories are above the object. So a right to a
-/// directory is one to all below it.
-pub(super) fn only_seeks_ancestors(assertion: &Assertion) -> bool {
+/// Returns whether a right to a directory by an assertion is one to all below it: nothing but the
+/// directories above the object is asked for.
+pub(super) fn grants_all_below(assertion: &Assertion) -> bool {
     let only_seeks = assertion
         .conditions()
         .is_none_or(|conditions| conditions.only_seeks_members_of(attribute::ANCESTORS));
-    only_seeks && !mentions(assertion, attribute::OBJECT)
+    only_seeks && !may_read(assertion, attribute::OBJECT) && !may_read(assertion, attribute::NAME)
 }
 
-/// Returns whether an assertion may ask for the address of a guest.
-pub(super) fn may_read_address(assertion: &Assertion) -> bool {
-    // The name may be computed.
-    mentions(assertion, attribute::ADDRESS) || mentions(assertion, "$")
+/// Returns whether an assertion can be decided from the last directories above the object alone:
+/// more above them would grant more and never less.
+pub(super) fn only_seeks_ancestors(assertion: &Assertion) -> bool {
+    assertion
+        .conditions()
+        .is_none_or(|conditions| conditions.only_seeks_members_or_last_of(attribute::ANCESTORS))
 }
 
-/// Returns whether the text has a word. A word in the comment makes no answer wrong: it only makes
-/// a guest who travels another one, or a decision a costlier one.
-fn mentions(assertion: &Assertion, word: &str) -> bool {
-    assertion.text().contains(word)
+/// Returns whether an assertion may ask for an attribute. The name of a condition may be computed,
+/// so one that is computed may be any.
+pub(super) fn may_read(assertion: &Assertion, attribute: &str) -> bool {
+    assertion.conditions().is_some_and(|conditions| conditions.may_read(attribute))
 }

@@ -15,6 +15,7 @@ use pelago_store::table::{self, Pressure};
 use pelago_wire::{Bulk, Code, Context, Description, Effect, Error, InodeId, Kind, Reply, Request};
 
 use super::execute::Executor;
+use super::guests::ChangeGuard;
 use super::{Call, Dispatcher, ErrorReport, OpResult, Outcome, Submission};
 use crate::completion::Completion;
 use crate::pool::{Caller, Invocation};
@@ -61,7 +62,10 @@ impl Dispatcher {
             Err(OpError::Failed(error)) => return Some(Err(error)),
             Err(OpError::WouldBlock) => {}
             outcome @ Ok(
-                Outcome::WhenSafe(..) | Outcome::WhenFound(_) | Outcome::WhenLocked(..),
+                Outcome::WhenSafe(..)
+                | Outcome::WhenRevoked(_)
+                | Outcome::WhenFound(_)
+                | Outcome::WhenLocked(..),
             ) => {
                 self.complete(outcome, invalidations, Completion::new(later()));
                 return None;
@@ -78,7 +82,7 @@ impl Dispatcher {
             return None;
         };
         let dispatcher = Arc::clone(self);
-        let call = *call;
+        let call = call.clone();
         let bytes = bulk.into_bytes();
         let job = move |invocation| match invocation {
             Invocation::Run => {
@@ -114,7 +118,7 @@ impl Dispatcher {
 
     /// Replies with the result of a request, now or later. `invalidations` was counted before the
     /// request ran: if the table was reopened since, its changes may be lost.
-    fn complete(&self, result: OpResult, invalidations: u64, done: Completion) {
+    fn complete(self: &Arc<Self>, result: OpResult, invalidations: u64, done: Completion) {
         match result {
             Ok(Outcome::Reply(reply)) => done.reply(Ok(reply)),
             Ok(Outcome::WhenSafe(reply, report)) => {
@@ -130,6 +134,15 @@ impl Dispatcher {
                     })),
                 };
                 durability.when_safe(durability.done(), invalidations, Box::new(answer));
+            }
+            Ok(Outcome::WhenRevoked(reply)) => {
+                let dispatcher = Arc::clone(self);
+                self.end_guests(move || {
+                    let durability = &dispatcher.parts.durability;
+                    let done = done.into_done();
+                    let answer = move |safe: Result<(), Error>| done(safe.map(|()| reply));
+                    durability.when_safe(durability.done(), invalidations, Box::new(answer));
+                });
             }
             Ok(Outcome::WhenFound(ino)) => self.find_by_id.find(ino, done),
             Ok(Outcome::WhenLocked(request, number)) => {
@@ -151,20 +164,27 @@ impl Dispatcher {
         buffers: Buffers<'_>,
         may_block: MayBlock,
     ) -> OpResult {
-        let Call { context, expected } = call;
+        let Call { context, expected, .. } = call;
         let Buffers { bytes, room } = buffers;
         let description = request.describe();
         let parts = &self.parts;
         let locks = &self.locks;
         let expected = *expected;
         let room = Cell::new(room);
-        let connections = &self.connections;
+        let stored = self.admit(context, &description, may_block)?;
+        // A change that was carried out needs no right any more.
+        let held = match stored.is_none() {
+            true => self.hold(call, request, &description, may_block)?,
+            false => ChangeGuard::nothing(),
+        };
+        let is_guest = held.is_guest;
         let executor =
-            Executor { parts, locks, connections, context, expected, bytes, room, may_block };
-        let result = match self.admit(context, &description, may_block)? {
+            Executor { parts, locks, context, expected, bytes, room, may_block, is_guest };
+        let result = match stored {
             Some(reply) => executor.replay(request, reply),
             None => executor.execute(request),
         };
+        drop(held);
         let result = match result {
             Ok(Outcome::Reply(reply)) if self.builds_on_others(context, request, &description) => {
                 Ok(Outcome::WhenSafe(reply, ErrorReport::Untracked))
@@ -255,6 +275,7 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
     let own = match request {
         Request::SetXattr { value, .. } => value.len(),
         Request::Symlink { target, .. } => target.len(),
+        Request::Attach { chain } => chain.iter().map(Vec::len).sum::<usize>(),
         Request::Revoke { sentence, chain } => {
             sentence.len() + chain.iter().map(Vec::len).sum::<usize>()
         }

@@ -2,13 +2,12 @@
 //! files, for bytes.
 
 use std::cell::Cell;
-use std::sync::{OnceLock, Weak};
 
 use pelago_data::{MayBlock, OpError, Opening};
 use pelago_meta::reply_cache::{ExpectedNodes, OpContext};
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
-use pelago_wire::{Attr, Code, Connections, Context, Entry, Error, OpenEffect, Reply, Request};
+use pelago_wire::{Attr, Code, Context, Entry, Error, OpenEffect, Reply, Request};
 
 use super::{OpResult, Parts};
 use crate::locks::Locks;
@@ -17,8 +16,6 @@ use crate::locks::Locks;
 pub(super) struct Executor<'a> {
     pub(super) parts: &'a Parts,
     pub(super) locks: &'a Locks,
-    /// The connections of the other sessions.
-    pub(super) connections: &'a OnceLock<Weak<dyn Connections>>,
     pub(super) context: &'a Context,
     pub(super) expected: Option<ExpectedNodes>,
     /// The bytes of the request.
@@ -26,6 +23,8 @@ pub(super) struct Executor<'a> {
     /// Memory of the caller for the bytes of the reply.
     pub(super) room: Cell<Option<&'a mut [u8]>>,
     pub(super) may_block: MayBlock,
+    /// True for a request of a guest.
+    pub(super) is_guest: bool,
 }
 
 impl Executor<'_> {
@@ -136,6 +135,8 @@ impl Executor<'_> {
             }
             Request::Search { dir, search } => self.search(*dir, search),
             Request::Tags { dir, tags } => self.tags(*dir, tags),
+            // Only a guest has chains.
+            Request::Attach { .. } => Err(Error::from(Code::AccessDenied).into()),
             Request::Revoke { sentence, chain } => self.revoke(sentence, chain),
             Request::Step { dir, to } => self.step(*dir, to.as_ref()),
             Request::AddDir { dir, name, made } => self.add_dir(*dir, name, *made),

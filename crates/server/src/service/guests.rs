@@ -5,26 +5,36 @@
 //! others, which a stranger must not cause.
 //!
 //! A granted node can move away while a request is carried out, and a secret can be written into it
-//! then. So the position of the node is found again before the reply is sent, and the request is
-//! repeated if it has changed. A guest changes nothing, so a repetition is harmless.
+//! then. So the position of the node is found again before the reply to a read is sent, and the
+//! read is repeated if it has changed. A change is checked again when it takes effect, while no
+//! node moves and no right ends; see [`ChangeGuard`].
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use pelago_data::{MayBlock, OpError, OpenKey};
-use pelago_keynote::Right;
-use pelago_meta::shard::Placement;
+use pelago_data::{MayBlock, OpError};
 use pelago_store::rows::RevocationRow;
 use pelago_wire::{
-    Bulk, Code, Context, DirEntry, Done, Error, ForGuest, GuestGrant, GuestRefusal, Handle,
-    OpenEffect, OpenId, RecordedPeer, Reply, Request, SessionId, VolumeStats,
+    Attr, Bulk, Code, Context, DirEntry, Done, Effect, Error, ForGuest, GuestGrant, GuestRefusal,
+    GuestSubject, Handle, LockMode, OpenEffect, RecordedPeer, Replayed, Reply, Request, SessionId,
+    SessionRecord, VolumeStats, xattr,
 };
 
 use super::execute::Executor;
-use super::{Dispatcher, ErrorReport, OpResult, Outcome, Submission};
+use super::{Dispatcher, OpResult, Outcome, Submission};
 use crate::completion::deliver;
-use crate::policy::Guest;
+use crate::policy::{Guest, RightSet, User};
+use modes::UserModes;
+use rights::{Found, GuestRights};
 
 mod audited;
+mod change_guard;
+mod form;
+mod leases;
+mod modes;
+mod rights;
+mod shown;
+
+pub(super) use change_guard::ChangeGuard;
 
 /// The number of attempts to carry out a request whose node moves each time.
 const ATTEMPTS: u32 = 8;
@@ -34,26 +44,12 @@ const ATTEMPTS: u32 = 8;
 struct GuestCall {
     dispatcher: Arc<Dispatcher>,
     guest: Arc<Guest>,
+    /// The user as whom the guest acts.
+    user: Arc<User>,
     context: Context,
     request: Request,
     /// The number of earlier attempts.
     attempt: u32,
-}
-
-/// The rights of which one suffices to see a node.
-const ANY: &[Right] = &Right::ALL;
-/// The right to read.
-const READ: &[Right] = &[Right::Read];
-
-/// The subject of a guest's request that must be granted.
-#[derive(Clone, Copy)]
-enum Named {
-    /// Nothing.
-    Nothing,
-    /// A node by its handle.
-    Node(Handle),
-    /// The file of an open.
-    Open(OpenId),
 }
 
 impl Dispatcher {
@@ -65,28 +61,138 @@ impl Dispatcher {
         context: &Context,
         submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
-        // A guest writes nothing, so its requests have no bytes.
-        let Submission { request, bulk: _, later } = submission;
+        let Submission { request, bulk, later } = submission;
         let dispatcher = Arc::clone(self);
-        let call = GuestCall { dispatcher, guest, context: *context, request, attempt: 0 };
-        call.begin(later)
+        let user = match self.parts.policy.acting_user(&guest) {
+            Ok(user) => user,
+            Err(error) => return Some(Err(error)),
+        };
+        // The ids that a guest's client claims are those of its own machine.
+        let context = Context { uid: user.uid, gid: user.gid, ..*context };
+        let call = GuestCall { dispatcher, guest, user, context, request, attempt: 0 };
+        match call.is_change() {
+            true => call.change(bulk, later),
+            false => call.begin(later),
+        }
     }
 
-    /// Begins the session of a guest. It has no row, so the next run does not know it and does not
-    /// wait for it.
+    /// Begins the session of a guest. Only one that may change something has a row: a next run
+    /// waits for the sessions that it knows, and must not wait for each reader.
     pub(super) fn begin_guest(
         &self,
         session: SessionId,
         grant: &GuestGrant,
+        record: &SessionRecord,
     ) -> Result<(), GuestRefusal> {
-        self.parts.policy.begin(session, grant)?;
+        let policy = &self.parts.policy;
+        policy.begin(session, grant)?;
+        if policy.may_change(session)
+            && let Err(error) = self.parts.shard.begin_session(session, record)
+        {
+            policy.end(session);
+            tracing::warn!(%error, "the session of a guest cannot be recorded");
+            return Err(GuestRefusal("the server cannot record the session".to_owned()));
+        }
         self.parts.opens.begin_session(session, RecordedPeer::Guest(grant.principal));
         self.others.begin(session);
         Ok(())
     }
 }
 
+impl Dispatcher {
+    /// Returns the attributes of a node as a guest sees them; `None` if it has no right to it.
+    pub(super) fn attr_for_guest(
+        &self,
+        guest: &Guest,
+        session: SessionId,
+        node: Handle,
+    ) -> Option<Attr> {
+        let parts = &self.parts;
+        let user = parts.policy.acting_user(guest).ok()?;
+        let found = GuestRights { parts, guest, session }.find(GuestSubject::Node(node)).ok()?;
+        let mut attr = parts.shard.attr(node).ok()?;
+        shown::show(&mut attr, found.rights, &UserModes { parts, user: &user });
+        Some(attr)
+    }
+}
+
 impl GuestCall {
+    /// Returns whether the request changes something, so that it must not be repeated.
+    fn is_change(&self) -> bool {
+        let is_lock = matches!(self.request.opens(), OpenEffect::Locks { .. });
+        match self.request.describe().effect {
+            Effect::None => is_lock,
+            Effect::Once => false,
+            Effect::Commit | Effect::Change { .. } => true,
+        }
+    }
+
+    /// Carries out a request that changes something. Its rights are checked once more when it takes
+    /// effect; see [`ChangeGuard`].
+    fn change(
+        self,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        let granted = match self.admit() {
+            Ok(Admitted::Answered(reply)) => return Some(Ok(reply)),
+            Ok(Admitted::Granted(granted)) => granted,
+            Err(error) => return Some(Err(error)),
+        };
+        let parts = &self.dispatcher.parts;
+        let session = self.context.session;
+        let request = match form::carried_out(parts, session, self.request.clone()) {
+            Ok(request) => request,
+            Err(error) => return Some(Err(error)),
+        };
+        let rights = granted.rights();
+        let mut finish = || -> Done {
+            let call = self.clone();
+            let done = later();
+            Box::new(move |result| done(call.changed(rights, result)))
+        };
+        let submission = Submission { request, bulk, later: &mut finish };
+        let result = self.dispatcher.dispatch_local(&self.context, submission)?;
+        Some(self.changed(rights, result))
+    }
+
+    /// Returns the answer to a change that was carried out.
+    fn changed(&self, rights: RightSet, result: Result<Reply, Error>) -> Result<Reply, Error> {
+        let mut reply = result?;
+        match self.request.opens() {
+            OpenEffect::Creates { open, flags } if flags.write => {
+                let made = reply.opened().map(|attr| attr.ino);
+                made.into_iter().for_each(|ino| self.guest.add_made(open, ino));
+            }
+            OpenEffect::Ends(open) => self.guest.remove_made(open),
+            OpenEffect::Locks { .. } => self.keep_lock()?,
+            _ => {}
+        }
+        let modes = self.modes();
+        reply.attrs_mut().into_iter().for_each(|attr| shown::show(attr, rights, &modes));
+        Ok(reply)
+    }
+
+    /// Checks that the guest may still have the lock that it got, perhaps after a long wait, and
+    /// removes it if not.
+    fn keep_lock(&self) -> Result<(), Error> {
+        let ForGuest::Needs(needs) = self.request.for_guest() else { return Ok(()) };
+        let may_act = match self.dispatcher.parts.policy.admits(&self.guest) {
+            true => self.rights().check(&needs).map(drop),
+            false => Err(Code::Stale.into()),
+        };
+        if may_act.is_err()
+            && let Request::SetLock { open, owner, lock, .. }
+            | Request::ReclaimLock { open, owner, lock } = &self.request
+        {
+            let mut lock = *lock;
+            lock.mode = LockMode::Unlock;
+            let request = Request::SetLock { open: *open, owner: *owner, lock, wait: false };
+            self.without_answer(request);
+        }
+        may_act
+    }
+
     /// Carries out the request, and repeats it while the node moves.
     fn begin(mut self, later: &mut dyn FnMut() -> Done) -> Option<Result<Reply, Error>> {
         loop {
@@ -98,6 +204,10 @@ impl GuestCall {
                     return Some(Err(error));
                 }
             };
+            if let Err(error) = self.modes().check(&self.request, None) {
+                self.end_made();
+                return Some(Err(error));
+            }
             let mut finish = || -> Done {
                 let call = self.clone();
                 let granted = granted.clone();
@@ -105,7 +215,7 @@ impl GuestCall {
                 Box::new(move |result| call.finish(granted, result, done))
             };
             let result = self.carry_out(&mut finish)?;
-            match self.answer(granted.clone(), result) {
+            match self.answer(&granted, result) {
                 Some(answer) => return Some(answer),
                 None => self.attempt += 1,
             }
@@ -114,11 +224,31 @@ impl GuestCall {
 
     /// Answers a request whose result came later; repeats it if the node has moved.
     fn finish(mut self, granted: Granted, result: Result<Reply, Error>, done: Done) {
-        if let Some(answer) = self.answer(granted, result) {
+        if let Some(answer) = self.answer(&granted, result) {
             return done(answer);
         }
         self.attempt += 1;
         deliver(done, |later| self.begin(later));
+    }
+
+    fn rights(&self) -> GuestRights<'_> {
+        let session = self.context.session;
+        GuestRights { parts: &self.dispatcher.parts, guest: &self.guest, session }
+    }
+
+    fn modes(&self) -> UserModes<'_> {
+        UserModes { parts: &self.dispatcher.parts, user: &self.user }
+    }
+
+    /// Decides whether the request is carried out, and records first uses and denials.
+    fn admit(&self) -> Result<Admitted, Error> {
+        let decided = self.decide();
+        match &decided {
+            Ok(Admitted::Granted(granted)) => self.note_use(granted),
+            Ok(Admitted::Answered(_)) => {}
+            Err(error) => self.note_denied(*error),
+        }
+        decided
     }
 
     /// Decides whether the request is carried out.
@@ -126,58 +256,85 @@ impl GuestCall {
     /// # Errors
     /// `AccessDenied` for a request that no guest may make on a granted node; `Stale` for a node
     /// that is not granted, which looks as one that does not exist.
-    fn admit(&self) -> Result<Admitted, Error> {
-        let Self { dispatcher, guest, context, request, attempt } = self;
+    fn decide(&self) -> Result<Admitted, Error> {
+        let Self { dispatcher, guest, context, request, attempt, .. } = self;
+        let parts = &dispatcher.parts;
         if *attempt >= ATTEMPTS {
             return Err(Code::Busy.into());
         }
-        if !dispatcher.parts.policy.admits(guest) {
+        if !parts.policy.admits(guest) {
             // Its programs shall get the error of a share that has ended.
-            if dispatcher.parts.policy.may_close()
+            if parts.policy.may_close()
                 && let Some(connections) = dispatcher.connections()
             {
                 connections.end_guests();
             }
             return Err(Code::Stale.into());
         }
-        if context.replayed.is_some() {
-            // It claims that an earlier run has answered it. But no run knows a guest of an earlier
-            // run.
-            return Err(Code::AccessDenied.into());
+        if let Some(replayed) = context.replayed {
+            return self.admit_replay(&replayed);
         }
-        let rule = request.for_guest();
-        let (named, rights) = match rule {
-            ForGuest::Node(node)
-            | ForGuest::Parent(node)
-            | ForGuest::NoXattr(node)
-            | ForGuest::NoXattrs(node)
-            | ForGuest::CommittedDir(node) => (Named::Node(node), ANY),
-            ForGuest::Read(node) => (Named::Node(node), READ),
-            ForGuest::ReadOpen(open) => (Named::Open(open), READ),
-            ForGuest::Own | ForGuest::Committed | ForGuest::Space | ForGuest::Revoke => {
-                (Named::Nothing, ANY)
+        let rights = self.rights();
+        let find = |node| rights.find(GuestSubject::Node(node)).map(|found| vec![found]);
+        match request.for_guest() {
+            ForGuest::Needs(needs) => match (rights.check(&needs), request) {
+                (Err(error), Request::Lookup { dir, name }) if error.code == Code::Stale => {
+                    Ok(granted(vec![rights.find_named(*dir, name)?]))
+                }
+                (checked, _) => Ok(granted(checked?)),
+            },
+            ForGuest::Parent(node) | ForGuest::CommitDir(node) => Ok(granted(find(node)?)),
+            ForGuest::Own | ForGuest::Space | ForGuest::Revoke => Ok(granted(Vec::new())),
+            ForGuest::Commit(open) => {
+                let ends_locks = matches!(request, Request::Flush { owner: Some(_), .. });
+                match form::writes(parts, context.session, open)? || ends_locks {
+                    true => Ok(granted(Vec::new())),
+                    false => Ok(Admitted::Answered(Reply::Done)),
+                }
             }
-            ForGuest::Never => {
-                let error = self.refuse();
-                self.note_denied(&[], error);
-                return Err(error);
+            ForGuest::NoXattr(node) => {
+                find(node)?;
+                Err(Code::NoXattr.into())
             }
-        };
-        let found = self.find(named, rights);
-        let position = found.inspect_err(|error| self.note_denied(rights, *error))?;
-        self.note_use(rights, position.as_ref());
-        match rule {
-            ForGuest::NoXattr(_) => Err(Code::NoXattr.into()),
-            ForGuest::NoXattrs(_) => Ok(Admitted::Answered(Reply::Bytes(Vec::new()))),
-            ForGuest::Committed | ForGuest::CommittedDir(_) => Ok(Admitted::Answered(Reply::Done)),
-            ForGuest::Node(_)
-            | ForGuest::Read(_)
-            | ForGuest::Parent(_)
-            | ForGuest::ReadOpen(_)
-            | ForGuest::Own
-            | ForGuest::Space
-            | ForGuest::Revoke
-            | ForGuest::Never => Ok(Admitted::Granted(Granted { named, rights, position })),
+            ForGuest::NotSupported(node) => {
+                find(node)?;
+                Err(Code::NotSupported.into())
+            }
+            ForGuest::Attach => self.attach(),
+            ForGuest::Never => Err(self.refuse()),
+        }
+    }
+
+    /// Decides whether a request is carried out that an earlier run has answered, and whose change
+    /// may be lost. Bytes are written again if the guest may write the file. Other changes must
+    /// still be there: a guest claims no inode and no time, because the number of another user's
+    /// lost file can be guessed.
+    ///
+    /// # Errors
+    /// `TimedOut` for a change that is lost.
+    fn admit_replay(&self, replayed: &Replayed) -> Result<Admitted, Error> {
+        let Self { dispatcher, context, request, .. } = self;
+        let effect = request.describe().effect;
+        match request {
+            Request::Write { .. } | Request::Allocate { .. } => {
+                change_guard::check_replayed_bytes(&self.rights(), context, request, replayed)?;
+                Ok(granted(Vec::new()))
+            }
+            _ if dispatcher.stored_reply(context, effect)?.is_some() => Ok(granted(Vec::new())),
+            _ => Err(Code::TimedOut.into()),
+        }
+    }
+
+    /// Adds a chain of credentials to the session.
+    ///
+    /// # Errors
+    /// `AccessDenied` for a chain that is refused without a reason.
+    fn attach(&self) -> Result<Admitted, Error> {
+        let Request::Attach { chain } = &self.request else { return Err(Code::Invalid.into()) };
+        match self.dispatcher.parts.policy.attach(&self.guest, chain) {
+            Ok(()) => Ok(Admitted::Answered(Reply::Bytes(Vec::new()))),
+            Err(GuestRefusal(why)) if why.is_empty() => Err(Code::AccessDenied.into()),
+            Err(GuestRefusal(why)) => Ok(Admitted::Answered(Reply::Bytes(why.into_bytes()))),
         }
     }
 
@@ -185,55 +342,11 @@ impl GuestCall {
     /// are granted, else the error that an unknown node gives.
     fn refuse(&self) -> Error {
         let subjects = self.request.describe().subjects;
-        let nodes = subjects.each_inode().map(|ino| Named::Node(Handle::own(ino)));
-        let opens = subjects.each_open().map(Named::Open);
-        let refused = nodes.chain(opens).try_for_each(|named| self.find(named, ANY).map(drop));
+        let nodes = subjects.each_inode().map(|ino| GuestSubject::Node(Handle::own(ino)));
+        let opens = subjects.each_open().map(GuestSubject::Open);
+        let rights = self.rights();
+        let refused = nodes.chain(opens).try_for_each(|subject| rights.find(subject).map(drop));
         refused.err().unwrap_or_else(|| Code::AccessDenied.into())
-    }
-
-    /// Returns the present position of the subject of the request, if the guest has one of these
-    /// rights to it; `None` if the request has no subject.
-    ///
-    /// # Errors
-    /// `AccessDenied` if the guest has other rights to it; `Stale` if none, as for a node that does
-    /// not exist; `BadOpen`; `Busy` if directories move all the time.
-    fn find(&self, named: Named, rights: &'static [Right]) -> Result<Option<Placement>, Error> {
-        let Self { dispatcher, context, .. } = self;
-        let parts = &dispatcher.parts;
-        let is_open = matches!(named, Named::Open(_));
-        let node = match named {
-            Named::Nothing => return Ok(None),
-            Named::Node(node) => node,
-            Named::Open(open) => {
-                parts.opens.handle_of(OpenKey { session: context.session, open })?
-            }
-        };
-        for _ in 0..ATTEMPTS {
-            let position = parts.shard.placement(node, is_open)?;
-            match self.has_right(&position, rights) {
-                // A directory has moved meanwhile.
-                Err(error) if error.code == Code::Busy => {}
-                Err(error) => return Err(error),
-                Ok(true) => return Ok(Some(position)),
-                Ok(false) if self.has_right(&position, ANY)? => {
-                    return Err(Code::AccessDenied.into());
-                }
-                Ok(false) => return Err(Code::Stale.into()),
-            }
-        }
-        Err(Code::Busy.into())
-    }
-
-    /// Returns whether the guest has one of these rights in one of the directories of a node.
-    fn has_right(&self, position: &Placement, rights: &[Right]) -> Result<bool, Error> {
-        let Self { dispatcher, guest, .. } = self;
-        let parts = &dispatcher.parts;
-        for dir in &position.dirs {
-            if parts.policy.grants(guest, &parts.shard, position, *dir, rights)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Carries out the request as one of any other session. A file that an earlier attempt has
@@ -260,66 +373,76 @@ impl GuestCall {
     /// meanwhile.
     fn answer(
         &self,
-        granted: Granted,
+        before: &Granted,
         result: Result<Reply, Error>,
     ) -> Option<Result<Reply, Error>> {
-        let Self { dispatcher, guest, request, .. } = self;
-        if request.for_guest() == ForGuest::Revoke {
-            // It may have taken back what the guest itself came with.
-            return Some(result);
-        }
+        let Self { dispatcher, guest, .. } = self;
         if !dispatcher.parts.policy.admits(guest) {
             return Some(Err(Code::Stale.into()));
         }
         if result.is_err() {
             self.end_made();
         }
-        let mut result = result;
         // An error is information too: that there is no such name.
-        match self.find(granted.named, granted.rights) {
-            Ok(after) if after == granted.position => result = self.without_others(result),
-            Ok(_) => return None,
+        let after = match self.admit() {
+            Ok(Admitted::Granted(after)) => after,
+            Ok(Admitted::Answered(reply)) => return Some(Ok(reply)),
             Err(error) => {
-                self.note_denied(granted.rights, error);
                 if result.is_ok() {
                     self.end_open();
                 }
-                result = Err(error);
+                return Some(Err(error));
             }
+        };
+        if !after.is_where(before) {
+            return None;
         }
+        let mut result = self.without_others(after.rights(), result);
         if let Ok(Reply::Volume(stats)) = &mut result {
             // The number of files in the volume is not granted to a guest.
             *stats = VolumeStats { files: 0, free_files: 0, ..*stats };
         }
+        if let (Ok(Reply::Bytes(names)), Request::ListXattr { .. }) = (&mut result, &self.request) {
+            *names = names_of_users(names);
+        }
         Some(result)
     }
 
-    /// Returns the result of a request, without a node that was found and is not granted. It may
-    /// have moved after it was found, or its attributes may have been read again, after a writer on
-    /// another machine has sent bytes that it had held back.
-    fn without_others(&self, result: Result<Reply, Error>) -> Result<Reply, Error> {
-        if let Ok(Reply::Listed { entries, end }) = result {
-            return Ok(Reply::Listed { entries: self.granted_entries(entries), end });
-        }
-        let Ok(Reply::Entry(entry)) = &result else { return result };
-        match (self.find(Named::Node(entry.handle), ANY), &self.request) {
-            (Ok(_), _) => result,
-            (Err(error), _) if error.code == Code::Busy => Err(error),
-            (Err(_), Request::Parent { dir }) => {
-                self.dispatcher.parts.shard.entry(*dir).map(Reply::Entry)
+    /// Returns the result of a request, without a node that was found and is not granted, and with
+    /// attributes as the guest sees them. The node may have moved after it was found, or its
+    /// attributes may have been read again, after a writer on another machine has sent bytes that
+    /// it had held back.
+    fn without_others(
+        &self,
+        rights: RightSet,
+        result: Result<Reply, Error>,
+    ) -> Result<Reply, Error> {
+        let mut reply = result?;
+        let mut rights = rights;
+        if let Reply::Listed { entries, .. } = &mut reply {
+            self.hide_attributes(entries);
+        } else if let Reply::Entry(entry) = &mut reply {
+            match (self.rights().find(GuestSubject::Node(entry.handle)), &self.request) {
+                (Ok(found), _) => rights = found.rights,
+                (Err(error), _) if error.code == Code::Busy => return Err(error),
+                (Err(_), Request::Parent { dir }) => {
+                    *entry = self.dispatcher.parts.shard.entry(*dir)?;
+                }
+                (Err(_), _) => return Err(Code::NotFound.into()),
             }
-            (Err(_), _) => Err(Code::NotFound.into()),
         }
+        let modes = self.modes();
+        reply.attrs_mut().into_iter().for_each(|attr| shown::show(attr, rights, &modes));
+        Ok(reply)
     }
 
-    /// Returns the entries of a listing. The right to read a directory is one to all names in it.
-    /// If more than the directories above decides, their attributes are left out, which the kernel
-    /// then looks up one by one: a listing must not cost a decision for each of its entries.
-    fn granted_entries(&self, mut entries: Vec<DirEntry>) -> Vec<DirEntry> {
+    /// Leaves out the attributes of a listing if more than the directories above decides; the
+    /// kernel then looks them up one by one. The right to read a directory is one to all names in
+    /// it, and a listing must not cost a decision for each of its entries.
+    fn hide_attributes(&self, entries: &mut [DirEntry]) {
         if !self.dispatcher.parts.policy.grants_all_below(&self.guest) {
             entries.iter_mut().for_each(|listed| listed.entry = None);
         }
-        entries
     }
 
     /// Releases the open that an earlier attempt has made, if any.
@@ -331,13 +454,17 @@ impl GuestCall {
 
     /// Releases the open that the request has made, because the guest gets an error.
     fn end_open(&self) {
-        let Self { dispatcher, context, request, .. } = self;
-        let Some((open, _)) = request.opens().made() else { return };
-        // No program waits for the release, and nothing was written.
-        let request = Request::Release { open };
+        if let Some((open, _)) = self.request.opens().made() {
+            // No program waits for the release, and nothing was written.
+            self.without_answer(Request::Release { open });
+        }
+    }
+
+    /// Carries out a request whose answer is not needed.
+    fn without_answer(&self, request: Request) {
         let later = &mut || -> Done { Box::new(|_| {}) };
-        let _later =
-            dispatcher.dispatch_local(context, Submission { request, bulk: Bulk::None, later });
+        let submission = Submission { request, bulk: Bulk::None, later };
+        let _later = self.dispatcher.dispatch_local(&self.context, submission);
     }
 }
 
@@ -349,19 +476,40 @@ enum Admitted {
     Granted(Granted),
 }
 
-/// A granted subject, and its position before the request is carried out.
+fn granted(subjects: Vec<Found>) -> Admitted {
+    Admitted::Granted(Granted { subjects })
+}
+
+/// Granted subjects, with their positions before the request is carried out.
 #[derive(Clone)]
 struct Granted {
-    named: Named,
-    /// The rights of which one is needed.
-    rights: &'static [Right],
-    /// `None` if the request has no subject.
-    position: Option<Placement>,
+    subjects: Vec<Found>,
+}
+
+impl Granted {
+    /// Returns the rights to the last subject: the node that the reply is about, or its directory.
+    fn rights(&self) -> RightSet {
+        self.subjects.last().map_or_else(RightSet::default, |found| found.rights)
+    }
+
+    /// Returns whether all subjects are where they were.
+    fn is_where(&self, before: &Self) -> bool {
+        let positions = |granted: &'_ Self| -> Vec<_> {
+            granted.subjects.iter().map(|found| found.position.clone()).collect()
+        };
+        positions(self) == positions(before)
+    }
+}
+
+/// Returns those of a list of names of extended attributes that are of users.
+fn names_of_users(names: &[u8]) -> Vec<u8> {
+    let each = names.split_inclusive(|byte| *byte == 0);
+    each.filter(|name| xattr::is_of_users(name)).flatten().copied().collect()
 }
 
 impl Executor<'_> {
-    /// Revokes a credential. When this returns, the revocation is in force, and the guests with
-    /// this credential have no session; the reply is sent when the revocation is safe.
+    /// Revokes a credential or a key. When this returns, the revocation is in force; the reply is
+    /// sent when it is safe, and the guests with it have no session and no lease.
     pub(super) fn revoke(&self, sentence: &[u8], chain: &[Vec<u8>]) -> OpResult {
         let parts = self.parts;
         if self.may_block == MayBlock::No {
@@ -371,11 +519,8 @@ impl Executor<'_> {
         let revoked = parts.policy.read_revocation(sentence, chain, guest.as_deref())?;
         parts.policy.announce_revocations()?;
         let row = RevocationRow { end: 0, sentence };
-        parts.shard.revoke(revoked.credential, &row, revoked.is_of_root)?;
+        parts.shard.revoke(revoked.id, &row, revoked.is_of_root)?;
         parts.policy.revoke(&revoked);
-        if let Some(connections) = self.connections.get().and_then(Weak::upgrade) {
-            connections.end_guests();
-        }
-        Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Untracked))
+        Ok(Outcome::WhenRevoked(Reply::Done))
     }
 }

@@ -12,6 +12,7 @@ use pelago_wire::{
 use super::{Call, Dispatcher, Submission, shared};
 use crate::completion::CancelKey;
 use crate::leases::Wait;
+use crate::policy::Asker;
 
 impl Dispatcher {
     /// Carries out a request of any session, and answers it after no other session holds the lease
@@ -91,11 +92,17 @@ impl Dispatcher {
         answer: LeasedAnswer<'_>,
     ) -> Leases {
         let LeasedAnswer { node, names, mutation, opens_for_writing, result, changed } = answer;
-        if self.parts.policy.guest(session).is_some() {
-            // A guest may cache nothing, so that nothing has to be recalled from strangers.
+        let may_lease = match self.parts.policy.asker(session) {
+            Asker::Trusted => true,
+            Asker::Guest(guest) => self.parts.policy.may_lease(&guest),
+            Asker::AbsentGuest => false,
+        };
+        if !may_lease {
             result.iter_mut().flat_map(Reply::attrs_mut).for_each(|attr| attr.volatile = true);
             return Leases::default();
         }
+        // A guest holds no bytes back: what others have waited for could then be refused.
+        let opens_for_writing = opens_for_writing && self.parts.policy.guest(session).is_none();
         if !self.parts.sites.is_alone() {
             // No lease crosses a link between sites yet.
             let own = self.parts.sites.own();

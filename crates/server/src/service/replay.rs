@@ -76,6 +76,7 @@ impl Executor<'_> {
             | Request::CopyRange { .. }
             | Request::Search { .. }
             | Request::Tags { .. }
+            | Request::Attach { .. }
             | Request::Revoke { .. }
             | Request::Step { .. }
             | Request::AddDir { .. }

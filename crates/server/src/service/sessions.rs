@@ -12,6 +12,7 @@ use pelago_wire::{
 };
 
 use super::{Dispatcher, LocalService};
+use crate::policy::Asker;
 use crate::pool::{Caller, Invocation};
 
 impl SessionService for LocalService {
@@ -79,8 +80,17 @@ impl SessionService for LocalService {
         self.dispatcher.parts.policy.admit(principal, chain, address)
     }
 
-    fn begin_guest(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
-        self.dispatcher.begin_guest(session, grant)
+    fn begin_guest(
+        &self,
+        session: SessionId,
+        grant: &GuestGrant,
+        record: &SessionRecord,
+    ) -> Result<(), GuestRefusal> {
+        self.dispatcher.begin_guest(session, grant, record)
+    }
+
+    fn guest_came_back(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
+        self.dispatcher.parts.policy.begin(session, grant)
     }
 
     fn admit_site(
@@ -89,6 +99,10 @@ impl SessionService for LocalService {
         invitation: Option<&[u8]>,
     ) -> Result<SitePeer, SiteRefusal> {
         self.dispatcher.parts.sites.admit(key, invitation)
+    }
+
+    fn look_at_guests(&self) {
+        self.dispatcher.look_at_guests();
     }
 
     fn has_access(&self, grant: &GuestGrant) -> bool {
@@ -148,10 +162,6 @@ impl SessionService for LocalService {
     }
 
     fn changed_node(&self, session: SessionId, request: &Request) -> Option<Handle> {
-        if self.dispatcher.parts.policy.guest(session).is_some() {
-            // The guest may have no right to see the attributes of that node.
-            return None;
-        }
         match request.touches() {
             Touches::Release(open) => {
                 let open = OpenKey { session, open };
@@ -161,8 +171,12 @@ impl SessionService for LocalService {
         }
     }
 
-    fn attr(&self, node: Handle) -> Option<Attr> {
-        self.dispatcher.parts.shard.attr(node).ok()
+    fn attr(&self, session: SessionId, node: Handle) -> Option<Attr> {
+        match self.dispatcher.parts.policy.asker(session) {
+            Asker::Trusted => self.dispatcher.parts.shard.attr(node).ok(),
+            Asker::Guest(guest) => self.dispatcher.attr_for_guest(&guest, session, node),
+            Asker::AbsentGuest => None,
+        }
     }
 
     fn lease_moment(&self) -> LeaseMoment {

@@ -257,7 +257,8 @@ impl PendingChange {
         let dispatcher = Arc::clone(&self.dispatcher);
         let key = CancelKey::from(&self.context);
         let changes = Arc::clone(&announced.changes);
-        dispatcher.announce(key, &changes, move |wait| {
+        let barred = Arc::clone(&announced.barred);
+        dispatcher.announce_barring(key, &changes, &barred, move |wait| {
             let Wait::Over(change) = wait else {
                 return self.answer(Err(Code::Interrupted.into()));
             };
@@ -289,7 +290,8 @@ impl PendingChange {
     }
 
     fn carry_out(self, announced: Announced) {
-        let call = Call { context: self.context, expected: announced.expected };
+        let barred = Arc::clone(&announced.barred);
+        let call = Call { context: self.context, expected: announced.expected, barred };
         let dispatcher = Arc::clone(&self.dispatcher);
         let request = self.request.clone();
         let mut this = Some((self, announced));
@@ -457,7 +459,19 @@ impl Dispatcher {
         touched: &[Touched],
         then: impl FnOnce(Wait) + Send + 'static,
     ) {
-        self.leases.announce(request, touched, |recall| self.send(recall), then);
+        self.announce_barring(request, touched, &[], then);
+    }
+
+    /// As [`Dispatcher::announce`], for a change by which the rights of the sessions in `barred`
+    /// may change: it waits until they have dropped everything.
+    pub(super) fn announce_barring(
+        self: &Arc<Self>,
+        request: CancelKey,
+        touched: &[Touched],
+        barred: &[SessionId],
+        then: impl FnOnce(Wait) + Send + 'static,
+    ) {
+        self.leases.announce(request, touched, barred, |recall| self.send(recall), then);
     }
 
     /// Recalls leases if there are too many to grant a session more.
@@ -467,7 +481,7 @@ impl Dispatcher {
 
     fn send(&self, recall: &Recall) {
         if let Some(connections) = self.connections() {
-            connections.recall(recall.session, recall.number, &recall.touched);
+            connections.recall(recall.session, recall.number, &recall.recalled);
         }
     }
 

@@ -36,6 +36,8 @@ pub(super) struct Announced {
     pub(super) opens: Option<OpenKey>,
     /// True if that open is for writing.
     pub(super) writes: bool,
+    /// The sessions of guests whose rights it may change.
+    pub(super) barred: Arc<[SessionId]>,
     /// The number of the announcement, after it was made.
     pub(super) change: Option<ChangeId>,
 }
@@ -48,6 +50,7 @@ impl Announced {
             expected: None,
             opens: made.map(|(open, _)| open),
             writes: made.is_some_and(|(_, flags)| flags.write),
+            barred: Arc::new([]),
             change: None,
         }
     }
@@ -82,7 +85,13 @@ impl Dispatcher {
                 Arc::new([Touched::Node(ino), Touched::Node(at.dir.ino), Touched::from(at)])
             }
             Touches::OldName(at) => return self.names(at, None),
-            Touches::Move { from, to } => return self.names(from, Some(to)),
+            Touches::Move { from, to } => {
+                let Impact::Changes(announced) = self.names(from, Some(to))? else {
+                    return Err(Code::Bug.into());
+                };
+                let barred = self.barred_by(request, announced.expected)?.into();
+                return Ok(Impact::Changes(Announced { barred, ..announced }));
+            }
         };
         let made = opens.made().map(|(open, flags)| (key(open), flags));
         Ok(Impact::Changes(Announced::new(changes, made)))

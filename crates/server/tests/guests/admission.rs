@@ -3,7 +3,7 @@
 use std::fs;
 use std::thread;
 
-use pelago_keynote::{Assertion, Conditions, Relation, SharedFolder, Test, policy};
+use pelago_keynote::{Assertion, Conditions, Grant, Relation, Test, policy};
 use pelago_wire::{Code, GuestRefusal, Handle};
 
 use super::world::{POLICY_DELAY, World, conditioned, principal};
@@ -41,7 +41,7 @@ fn a_credential_of_a_root_is_admitted_for_its_licensee_alone() {
     assert!(world.admit(2, &[""]).is_err(), "an empty one");
     let mut volume = world.volume;
     volume[15] ^= 1;
-    let elsewhere = world.signed(1, 2, &SharedFolder::to_read(volume, shared.ino.raw()));
+    let elsewhere = world.signed(1, 2, &Grant::to_read(volume, shared.ino.raw()));
     assert!(world.admit(2, &[&elsewhere]).is_err(), "for another volume");
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pelago_keynote::{Assertion, Revocation, Right, Rights, SharedFolder, hex, policy};
+use pelago_keynote::{Assertion, Grant, Revocation, Right, Rights, hex, policy};
 use pelago_wire::{Code, Handle, InodeId, NewMode, Request};
 use serde_json::Value;
 
@@ -147,7 +147,7 @@ fn the_log_says_which_credential_of_a_chain_has_ended() {
     let shared = world.make_dir(Handle::ROOT, "shared");
     let rights = Rights::READ.with(Right::Grant);
     let until = Some(world.digits_in(2));
-    let first = world.signed(1, 2, &SharedFolder { rights, until, ..world.to_read(shared.ino) });
+    let first = world.signed(1, 2, &Grant { rights, until, ..world.to_read(shared.ino) });
     let second = world.signed(2, 3, &world.to_read(shared.ino));
     let guest = world.begin(world.admit(3, &[&first, &second]).unwrap()).unwrap();
     assert_eq!(wait_for(&world, "share", 1)[0]["chain"].as_array().unwrap().len(), 2);

@@ -1,6 +1,6 @@
 //! Chains of credentials: rights that are handed on, their ends, and what a link cannot give.
 
-use pelago_keynote::{Conditions, Relation, Right, Rights, SharedFolder, Test, policy};
+use pelago_keynote::{Conditions, Grant, Relation, Right, Rights, Test, policy};
 use pelago_wire::{Code, GuestRefusal, Handle, InodeId};
 
 use super::world::{Guest, World, conditioned, principal};
@@ -13,7 +13,7 @@ fn to_grant() -> Rights {
 impl World {
     /// Returns a credential by one key for another: these rights to a directory.
     fn hands_on(&self, by: u8, to: u8, directory: InodeId, rights: Rights) -> String {
-        self.signed(by, to, &SharedFolder { rights, ..self.to_read(directory) })
+        self.signed(by, to, &Grant { rights, ..self.to_read(directory) })
     }
 
     /// Begins the session of the guest with this key.
@@ -129,7 +129,7 @@ fn a_link_that_has_ended_is_named_to_its_guest() {
     let world = World::new();
     let shared = world.make_dir(Handle::ROOT, "shared");
     let until = Some("20200101120000".to_owned());
-    let ended = SharedFolder { until, rights: to_grant(), ..world.to_read(shared.ino) };
+    let ended = Grant { until, rights: to_grant(), ..world.to_read(shared.ino) };
     let to_bob = world.signed(1, 2, &ended);
     let to_carol = world.hands_on(2, 3, shared.ino, Rights::READ);
     let says = "the credential has expired: it ended on 2020-01-01 at 12:00 UTC";
@@ -226,7 +226,7 @@ fn addresses_decide_if_a_link_names_them() {
     let world = World::new();
     let shared = world.make_dir(Handle::ROOT, "shared");
     let from = Some("192.0.2.0/24".parse().unwrap());
-    let text = world.signed(1, 2, &SharedFolder { from, ..world.to_read(shared.ino) });
+    let text = world.signed(1, 2, &Grant { from, ..world.to_read(shared.ino) });
     let sees = |address: &str| {
         let grant = world.admit_at(2, &[&text], Some(address.parse().unwrap())).unwrap();
         assert!(grant.address.is_some());

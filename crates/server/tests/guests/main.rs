@@ -2,11 +2,15 @@
 //! volume, and asks the service as a connection does.
 
 mod admission;
+mod attaching;
 mod audited;
 mod chains;
+mod files;
+mod keys;
 mod kinds;
 mod opens;
 mod places;
 mod races;
 mod revoking;
 mod world;
+mod writing;

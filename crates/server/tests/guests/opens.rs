@@ -18,7 +18,10 @@ fn an_open_file_that_was_removed_inside_goes_on_being_readable() {
     let again = world.put(shared, "f", b"new");
     assert_ne!(again.ino, file.ino);
     assert_eq!(world.read(&guest, open).unwrap(), b"old");
-    assert_eq!(world.open(&guest, file).map(drop), Err(Code::Stale), "it has no name");
+    // A kernel asks for it by its handle.
+    assert_eq!(world.attr(&guest, file).map(|attr| attr.links), Ok(0));
+    let stranger = world.guest(3, shared.ino);
+    assert_eq!(world.attr(&stranger, file), Err(Code::Stale), "who has it not open");
     let other = world.open(&guest, again).unwrap();
     assert_eq!(world.read(&guest, other).unwrap(), b"new");
     // So does one that another file replaces.
@@ -32,6 +35,7 @@ fn an_open_file_that_was_removed_inside_goes_on_being_readable() {
         world.ask(&guest, Request::Release { open }).unwrap();
         assert_eq!(world.read(&guest, open), Err(Code::BadOpen));
     }
+    assert_eq!(world.open(&guest, file).map(drop), Err(Code::Stale), "it has no name");
 }
 
 /// Where a file was when it lost its last name decides, also if the guest did not ask since it was

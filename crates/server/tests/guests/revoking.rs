@@ -1,18 +1,25 @@
 //! Revoked credentials.
 
 use std::fs;
+use std::thread;
 
-use pelago_keynote::{Assertion, CredentialId, Revocation, Right, Rights, SharedFolder};
+use pelago_keynote::{Assertion, CredentialId, Grant, Revocation, Right, Rights, policy};
 use pelago_store::volume::Format;
 use pelago_wire::{Code, GuestRefusal, Handle, Reply, Request};
 
-use super::world::{Guest, World, key};
+use super::world::{Guest, POLICY_DELAY, World, key, principal};
 
 /// The bit of a volume that may have revocations.
 const REVOCATIONS: u64 = 4;
 
 fn id(text: &str) -> CredentialId {
     Assertion::parse(text.as_bytes()).unwrap().id()
+}
+
+/// Returns the sentence by which one key takes back another one.
+fn of_key(world: &World, by: u8, taken: u8) -> Vec<u8> {
+    let signer = key(by).signing_key();
+    Revocation::sign(world.volume, principal(taken), 1_900_000_000, &signer).into_bytes()
 }
 
 fn sentence(world: &World, by: u8, credential: CredentialId) -> String {
@@ -137,7 +144,7 @@ fn a_credential_that_nobody_has_used_can_be_taken_back() {
     // The same directory, shared with the same key by another text.
     let commented = pelago_keynote::Credential {
         comment: &["once more".to_owned()],
-        licensee: super::world::principal(2),
+        licensee: principal(2),
         conditions: &world.to_read(shared.ino).conditions(),
     };
     let again = commented.sign(&key(1).signing_key()).unwrap();
@@ -150,9 +157,8 @@ fn a_guest_takes_back_what_it_has_signed_and_nothing_else() {
     let world = World::new();
     let shared = world.make_dir(Handle::ROOT, "shared");
     let rights = Rights::READ.with(Right::Grant);
-    let link = |by: u8, to: u8| {
-        world.signed(by, to, &SharedFolder { rights, ..world.to_read(shared.ino) })
-    };
+    let link =
+        |by: u8, to: u8| world.signed(by, to, &Grant { rights, ..world.to_read(shared.ino) });
     let to_bob = link(1, 2);
     let to_carol = link(2, 3);
     let to_dave = link(3, 4);
@@ -201,7 +207,7 @@ fn a_guest_takes_back_a_number_of_credentials_only() {
     let shared = world.make_dir(Handle::ROOT, "shared");
     let guest = world.guest(2, shared.ino);
     let revoke = |number: u8, wide: u64| {
-        let share = SharedFolder::to_read(world.volume, wide);
+        let share = Grant::to_read(world.volume, wide);
         let text = world.signed(2, number, &share);
         let sentence = Revocation::sign(world.volume, id(&text), 7, &key(2).signing_key());
         let chain = vec![text.into_bytes()];
@@ -214,9 +220,72 @@ fn a_guest_takes_back_a_number_of_credentials_only() {
     assert_eq!(revoke(3, 7), Ok(()), "once more");
     let world = world.restarted();
     let guest = world.guest(2, shared.ino);
-    let text = world.signed(2, 3, &SharedFolder::to_read(world.volume, 257));
+    let text = world.signed(2, 3, &Grant::to_read(world.volume, 257));
     let sentence = Revocation::sign(world.volume, id(&text), 7, &key(2).signing_key());
     let request =
         Request::Revoke { sentence: sentence.into_bytes(), chain: vec![text.into_bytes()] };
     assert_eq!(world.ask(&guest, request).map(drop), Err(Code::NoSpace), "after a restart");
+}
+
+/// A key is taken back with all that it has, and all that it has shared on.
+#[test]
+fn a_key_that_a_root_takes_back_is_no_guest_and_signs_nothing() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let other = world.make_dir(Handle::ROOT, "other");
+    let rights = Rights::READ.with(Right::Grant);
+    let link =
+        |by: u8, to: u8| world.signed(by, to, &Grant { rights, ..world.to_read(shared.ino) });
+    let to_bob = link(1, 2);
+    let to_carol = link(2, 3);
+    let begin = |number: u8, chain: &[&str]| world.begin(world.admit(number, chain).unwrap());
+    let bob = begin(2, &[&to_bob]).unwrap();
+    let bob_there = world.guest(2, other.ino);
+    let carol = begin(3, &[&to_bob, &to_carol]).unwrap();
+    let carol_by_root = world.guest(3, shared.ino);
+    assert_eq!(revoke(&world, &of_key(&world, 1, 2)), Ok(()));
+    assert!(may_have_revocations(&world));
+    for guest in [&bob, &bob_there, &carol] {
+        assert_eq!(world.attr(guest, shared), Err(Code::Stale));
+        assert_eq!(world.attr(guest, other), Err(Code::Stale));
+        assert!(!world.server.session_service().has_access(&guest.grant));
+        assert!(world.begin(guest.grant).is_err());
+    }
+    assert!(world.attr(&carol_by_root, shared).is_ok(), "what she has without him");
+    let says = GuestRefusal("the credential was taken back".to_owned());
+    let world = world.restarted();
+    assert_eq!(world.admit(2, &[&world.credential(2, other.ino)]), Err(says.clone()), "a new one");
+    assert_eq!(world.admit(3, &[&to_bob, &to_carol]), Err(says));
+    assert!(world.admit(3, &[&world.credential(3, shared.ino)]).is_ok());
+    assert_eq!(revoke(&world, &of_key(&world, 1, 2)), Ok(()), "once more");
+}
+
+#[test]
+fn a_guest_takes_no_key_back_and_a_root_is_none_that_can_be_taken_back() {
+    let world = World::new();
+    world.set_policy(&policy(&[principal(1), principal(5)], &[]).unwrap());
+    thread::sleep(POLICY_DELAY);
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let guest = world.guest(2, shared.ino);
+    let by_guest = |sentence: Vec<u8>, texts: &[&str]| {
+        let chain = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+        world.ask(&guest, Request::Revoke { sentence, chain }).map(drop)
+    };
+    let to_carol = world.signed(2, 3, &world.to_read(shared.ino));
+    assert_eq!(by_guest(of_key(&world, 2, 3), &[]), Err(Code::AccessDenied));
+    assert_eq!(by_guest(of_key(&world, 2, 3), &[&to_carol]), Err(Code::AccessDenied));
+    assert_eq!(by_guest(of_key(&world, 2, 2), &[&to_carol]), Err(Code::AccessDenied));
+    assert_eq!(revoke(&world, &of_key(&world, 1, 5)), Err(Code::Invalid), "a root");
+    assert_eq!(revoke(&world, &of_key(&world, 5, 5)), Err(Code::Invalid), "itself");
+    assert!(!may_have_revocations(&world), "nothing was written");
+    // One that is a root no more, and then one again.
+    world.set_policy(&policy(&[principal(1)], &[]).unwrap());
+    thread::sleep(POLICY_DELAY);
+    assert_eq!(revoke(&world, &of_key(&world, 1, 5)), Ok(()));
+    world.set_policy(&policy(&[principal(1), principal(5)], &[]).unwrap());
+    thread::sleep(POLICY_DELAY);
+    let by_five = world.signed(5, 4, &world.to_read(shared.ino));
+    assert!(world.admit(4, &[&by_five]).is_err());
+    assert_eq!(revoke(&world, &of_key(&world, 5, 2)), Err(Code::AccessDenied));
+    assert!(world.attr(&guest, shared).is_ok());
 }

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use pelago_keynote::{Assertion, Conditions, Credential, Principal, SharedFolder, policy};
+use pelago_keynote::{Assertion, Conditions, Credential, Grant, Principal, policy};
 use pelago_net::key::PrivateKey;
 use pelago_server::{Options, Server};
 use pelago_store::clock;
 use pelago_wire::{
     Attr, Bulk, Code, Context, Cookie, Done, Entry, FileKind, GuestGrant, GuestRefusal, Handle,
-    InodeId, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, RequestId, SessionId, Time,
+    InodeId, NewMode, OpenFlags, OpenId, RecordedPeer, RenameFlags, Reply, Request, RequestId,
+    SessionId, SessionRecord, Time,
 };
 
 use crate::harness::requests::{self, next_open};
@@ -90,12 +91,12 @@ impl World {
     }
 
     /// Returns the right to read a directory.
-    pub(super) fn to_read(&self, directory: InodeId) -> SharedFolder {
-        SharedFolder::to_read(self.volume, directory.raw())
+    pub(super) fn to_read(&self, directory: InodeId) -> Grant {
+        Grant::to_read(self.volume, directory.raw())
     }
 
     /// Returns a credential signed by the first key for the second.
-    pub(super) fn signed(&self, by: u8, number: u8, share: &SharedFolder) -> String {
+    pub(super) fn signed(&self, by: u8, number: u8, share: &Grant) -> String {
         conditioned(by, number, &share.conditions())
     }
 
@@ -124,7 +125,8 @@ impl World {
         let service = self.server.session_service();
         let number = u32::try_from(next_number()).unwrap();
         let session = SessionId::new(service.served().epoch, number);
-        service.begin_guest(session, &grant)?;
+        let record = SessionRecord::new([0; 16], RecordedPeer::Guest(grant.principal));
+        service.begin_guest(session, &grant, &record)?;
         Ok(Guest { grant, session })
     }
 
@@ -239,7 +241,7 @@ impl World {
     /// the clock of the server.
     pub(super) fn until(&self, directory: InodeId, seconds: i64) -> String {
         let until = Some(self.digits_in(seconds));
-        self.signed(1, 2, &SharedFolder { until, ..self.to_read(directory) })
+        self.signed(1, 2, &Grant { until, ..self.to_read(directory) })
     }
 
     /// Returns the time after this number of seconds, as the attribute `now` has it.

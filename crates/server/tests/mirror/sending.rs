@@ -120,6 +120,12 @@ fn a_mirror_has_what_was_there_and_what_changes() {
     assert_eq!(names.keys().collect::<Vec<_>>(), ["large", "more", "new"]);
     assert!(names["more"] == [2; LARGE], "of a file that is open too");
     assert!(world.kinds()[2..].iter().all(|kind| *kind == GroupKind::Change));
+    let keys = b"# names\n".to_vec();
+    std::fs::write(world.folder.path().join("v/keys"), &keys).unwrap();
+    world.put("last", b"");
+    until("the file has come", || {
+        world.mirrored().files.get(&VolumeFile::Keys) == Some(&Some(keys.clone()))
+    });
     assert!(image.files[&VolumeFile::Format].is_some() && image.files[&VolumeFile::Seed].is_some());
     let status = world.server.mirror().unwrap();
     assert_eq!(status.phase, MirrorPhase::Follows);

@@ -1,4 +1,4 @@
-//! Rows of credentials that were revoked.
+//! Rows of credentials and keys that were revoked.
 
 use pelago_wire::limits;
 
@@ -7,7 +7,8 @@ use super::error::DecodeError;
 use super::row::{Body, Row};
 use crate::key::RowKind;
 
-/// The revocation of a credential, whose id is in the key.
+/// The revocation of a credential, whose id is in the key of the row, or of a key, which is there
+/// itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RevocationRow<'a> {
     /// The second, since 1970, from which the credential is void in any case, so that the row may

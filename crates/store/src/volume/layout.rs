@@ -23,6 +23,10 @@ pub(super) const CLIENTS_NEW: &str = "clients.new";
 /// is replaced by `POLICY_NEW`.
 pub const POLICY: &str = "policy";
 pub(super) const POLICY_NEW: &str = "policy.new";
+/// The file with the names of keys, and the users as whom guests act, as the crate `keynote` reads
+/// it; it is replaced by `KEYS_NEW`.
+pub const KEYS: &str = "keys";
+pub(super) const KEYS_NEW: &str = "keys.new";
 /// The file with the address at which the server listens, unless an option names another one; it is
 /// replaced by `LISTEN_NEW`.
 pub const LISTEN: &str = "listen";
@@ -36,7 +40,7 @@ pub(super) const STORE: &str = "store";
 pub(super) const STORE_NEW: &str = "store.new";
 
 /// All names in the folder of a volume.
-pub(super) const NAMES: [&str; 19] = [
+pub(super) const NAMES: [&str; 21] = [
     FORMAT,
     FORMAT_NEW,
     FORMAT_COPY,
@@ -54,6 +58,8 @@ pub(super) const NAMES: [&str; 19] = [
     CLIENTS_NEW,
     POLICY,
     POLICY_NEW,
+    KEYS,
+    KEYS_NEW,
     LISTEN,
     LISTEN_NEW,
 ];

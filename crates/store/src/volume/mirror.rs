@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 use super::detect::{self, Detected};
 use super::format::{Format, NOT_PRIMARY};
 use super::layout::{
-    CLIENTS, CLIENTS_NEW, CONTENT, FORMAT, POLICY, POLICY_NEW, SECRET, SEED, TABLE,
+    CLIENTS, CLIENTS_NEW, CONTENT, FORMAT, KEYS, KEYS_NEW, POLICY, POLICY_NEW, SECRET, SEED, TABLE,
 };
 use super::lock::Lock;
 use super::seed::HashSeed;
@@ -99,8 +99,8 @@ impl Volume {
     }
 }
 
-/// Replaces the file [`POLICY`] or [`CLIENTS`] of the volume in `folder`, on stable storage; `None`
-/// removes it.
+/// Replaces the file [`POLICY`], [`CLIENTS`] or [`KEYS`] of the volume in `folder`, on stable
+/// storage; `None` removes it.
 ///
 /// # Errors
 /// [`VolumeError`]. The file has one of both contents then.
@@ -112,6 +112,7 @@ pub fn replace_file(
     let (name, new) = match file {
         ReplacedFile::Policy => (POLICY, POLICY_NEW),
         ReplacedFile::Clients => (CLIENTS, CLIENTS_NEW),
+        ReplacedFile::Keys => (KEYS, KEYS_NEW),
     };
     let Some(bytes) = bytes else {
         folder.remove(name)?;
@@ -131,7 +132,7 @@ pub fn replace_file(
 pub fn read_mirrored(folder: &Folder, file: VolumeFile) -> Result<Option<Vec<u8>>, VolumeError> {
     let beside = match file {
         VolumeFile::Seed => Some(folder.open_folder(TABLE)?),
-        VolumeFile::Format | VolumeFile::Policy | VolumeFile::Clients => None,
+        VolumeFile::Format | VolumeFile::Policy | VolumeFile::Clients | VolumeFile::Keys => None,
     };
     let folder = beside.as_ref().unwrap_or(folder);
     let name = match file {
@@ -139,6 +140,7 @@ pub fn read_mirrored(folder: &Folder, file: VolumeFile) -> Result<Option<Vec<u8>
         VolumeFile::Seed => SEED,
         VolumeFile::Policy => POLICY,
         VolumeFile::Clients => CLIENTS,
+        VolumeFile::Keys => KEYS,
     };
     let path = folder.path().join(name);
     let opened = match folder.open_file(name, OFlags::RDONLY) {
@@ -161,4 +163,6 @@ pub enum ReplacedFile {
     Policy,
     /// [`CLIENTS`].
     Clients,
+    /// [`KEYS`].
+    Keys,
 }

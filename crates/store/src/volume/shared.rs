@@ -17,8 +17,8 @@ use super::detect::{self, open_subfolder};
 use super::error::VolumeError;
 use super::format::Format;
 use super::layout::{
-    ALIVE, CLIENTS, CONTENT, FORMAT, FORMAT_COPY, NEW, POLICY, PROOF, SECRET, SEED, SEED_COPY,
-    SERVERS, SHARD,
+    ALIVE, CLIENTS, CONTENT, FORMAT, FORMAT_COPY, KEYS, NEW, POLICY, PROOF, SECRET, SEED,
+    SEED_COPY, SERVERS, SHARD,
 };
 use super::seed::HashSeed;
 use super::twice::Pair;
@@ -242,7 +242,7 @@ fn complete(folder: &Folder) -> Result<(), VolumeError> {
 
 /// Opens a store that is whole.
 fn open(folder: Folder) -> Result<Volume, VolumeError> {
-    for name in [FORMAT, FORMAT_COPY, SEED, SEED_COPY, CLIENTS, POLICY] {
+    for name in [FORMAT, FORMAT_COPY, SEED, SEED_COPY, CLIENTS, POLICY, KEYS] {
         folder.check_file(name)?;
     }
     if !read_format(&folder)?.value.is_shared() {

@@ -3,7 +3,7 @@
 use super::field::{DecodeError, Field, Reader};
 use crate::error::{Code, Error};
 use crate::id::InodeId;
-use crate::local_cache::Touched;
+use crate::local_cache::{Recalled, Touched};
 use crate::name::Name;
 use crate::reply::{DirEntry, Entry};
 use crate::{limits, reserved};
@@ -114,20 +114,25 @@ impl Field for Credentials {
     }
 }
 
-/// The nodes and names that a recall names, at most [`limits::RECALL_THINGS`]. Bytes of a file are
-/// refused ([`Code::Bug`]): they have no lease of their own.
+/// What a recall names: at most [`limits::RECALL_THINGS`] nodes and names, or everything. Bytes of
+/// a file are refused ([`Code::Bug`]): they have no lease of their own.
 pub(crate) enum RecalledThings {}
 
 /// The kinds of recalled things.
 const NODE: u8 = 1;
 const NAME: u8 = 2;
+const EVERYTHING: u8 = 3;
 
 impl Field for RecalledThings {
-    type Value = Vec<Touched>;
+    type Value = Recalled;
     const MOST: usize =
         u8::MOST + limits::RECALL_THINGS * (u8::MOST + InodeId::MOST + <Name as Field>::MOST);
 
-    fn put(value: &Vec<Touched>, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn put(value: &Recalled, out: &mut Vec<u8>) -> Result<(), Error> {
+        let Recalled::Things(value) = value else {
+            out.extend([1, EVERYTHING]);
+            return Ok(());
+        };
         if value.len() > limits::RECALL_THINGS {
             return Err(Code::Bug.into());
         }
@@ -143,7 +148,7 @@ impl Field for RecalledThings {
         })
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Vec<Touched>, DecodeError> {
+    fn take(from: &mut Reader<'_>) -> Result<Recalled, DecodeError> {
         let number = from.length::<u8>(limits::RECALL_THINGS)?;
         let mut all = Vec::with_capacity(number);
         for _ in 0..number {
@@ -152,9 +157,10 @@ impl Field for RecalledThings {
                 NAME => {
                     Touched::Name { dir: InodeId::take(from)?, name: <Name as Field>::take(from)? }
                 }
+                EVERYTHING if number == 1 => return Ok(Recalled::Everything),
                 kind => return Err(from.not_spoken(reserved::RECALLS, kind.into())),
             });
         }
-        Ok(all)
+        Ok(Recalled::Things(all))
     }
 }

@@ -142,6 +142,7 @@ requests! {
     35 ReclaimLock { open: OpenId, owner: LockOwner, lock: FileLock } -> Done;
     36 Search { dir: Handle, search: Search } -> Found;
     37 Tags { dir: Handle, tags: Tags } -> Tagged;
+    38 Attach { chain: Credentials } -> Bytes;
     40 Revoke { sentence: Sentence, chain: Credentials } -> Done;
     48 Step { dir: Handle, to: Option<Name> } -> Stepped;
     49 AddDir { dir: Handle, name: Name, made: InodeId } -> Done;

@@ -9,7 +9,6 @@ use crate::name::Name;
 
 const NODE: Handle = Handle::own(InodeId::ROOT);
 const OPEN: OpenId = OpenId(7);
-const GRANTED: ForGuest = ForGuest::Read(NODE);
 
 fn set_attr(open: Option<OpenId>, set: SetAttr) -> Effect {
     Request::SetAttr { node: NODE, open, set }.describe().effect
@@ -51,17 +50,6 @@ fn an_open_changes_what_it_may_write() {
     assert_eq!(open(read).effect, Effect::Once);
     let truncate = OpenFlags { truncate: true, ..read };
     assert_eq!(open(truncate).effect, BYTES);
-}
-
-#[test]
-fn a_guest_opens_files_to_read() {
-    let open = |flags| Request::Open { node: NODE, flags, open: OPEN }.for_guest();
-    let again = |flags| Request::Reopen { node: NODE, flags, open: OPEN }.for_guest();
-    let truncate = OpenFlags { truncate: true, ..OpenFlags::READ };
-    assert_eq!((open(OpenFlags::READ), again(OpenFlags::READ)), (GRANTED, GRANTED));
-    for flags in [OpenFlags::WRITE, OpenFlags::READ_WRITE, truncate] {
-        assert_eq!((open(flags), again(flags)), (ForGuest::Never, ForGuest::Never), "{flags:?}");
-    }
 }
 
 /// A whiteout is a new file, so it takes space; a plain rename only moves a name.

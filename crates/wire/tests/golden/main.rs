@@ -19,7 +19,8 @@ use pelago_wire::handshake::{
 };
 use pelago_wire::present::Present;
 use pelago_wire::{
-    Attr, Code, Error, FileKind, Granted, InodeId, Leases, Reply, Request, WriteEra, limits,
+    Attr, Code, Error, FileKind, Granted, InodeId, Leases, Recalled, Reply, Request, Touched,
+    WriteEra, limits,
 };
 use samples::{
     GID, MUTATION, STAMP, UID, closing, hello, present, recalls, refused, replayed, replies,
@@ -192,11 +193,15 @@ fn a_recall_is_the_bytes_it_always_was() {
         vectors.push((name.to_owned(), body));
     }
     check_vectors("recalls.txt", &vectors);
-    let one = recalls().remove(1).1.remove(0);
+    let one = Touched::Node(InodeId::ROOT);
     let mut body = Vec::new();
-    assert!(encode_recall(&vec![one; limits::RECALL_THINGS + 1], &mut body).is_err());
+    let too_many = Recalled::Things(vec![one; limits::RECALL_THINGS + 1]);
+    assert!(encode_recall(&too_many, &mut body).is_err());
     assert!(body.is_empty());
-    assert!(decode_recall(&[9, 1]).is_err() && decode_recall(&[1, 3, 0]).is_err());
+    for wrong in [&[9, 1][..], &[1, 4], &[1, 3, 0], &[2, 3, 3], &[2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 3]]
+    {
+        assert!(decode_recall(wrong).is_err(), "{wrong:?}");
+    }
 }
 
 /// A reply that a request cannot have is told from one that it can have.

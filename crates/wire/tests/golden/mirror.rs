@@ -34,6 +34,7 @@ fn parts() -> Vec<(&'static str, GroupPart)> {
         ("File.seed", file(VolumeFile::Seed, Some(b"s"))),
         ("File.policy", file(VolumeFile::Policy, None)),
         ("File.clients", file(VolumeFile::Clients, Some(b""))),
+        ("File.keys", file(VolumeFile::Keys, Some(b"k"))),
         ("End", GroupPart::End { sum: 0x3132_3334_3536_3738 }),
         ("Abort", GroupPart::Abort),
         ("Ping", GroupPart::Ping),

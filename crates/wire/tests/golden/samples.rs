@@ -6,9 +6,9 @@ use pelago_wire::present::Present;
 use pelago_wire::{
     AllocateMode, Asker, Attr, Buffer, Cookie, DataPath, DirEntry, Entry, FileKind, FileLock,
     Handle, Hit, InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags,
-    OpenId, RenameFlags, Replayed, Reply, Request, Search, SearchAt, SearchPage, SearchPlace,
-    SeekFrom, SessionId, SetAttr, SetTime, TagPage, Tags, Time, Touched, VolumeStats, Whence,
-    WriteEra, WriteFlags, XattrFlags,
+    OpenId, Recalled, RenameFlags, Replayed, Reply, Request, Search, SearchAt, SearchPage,
+    SearchPlace, SeekFrom, SessionId, SetAttr, SetTime, TagPage, Tags, Time, Touched, VolumeStats,
+    Whence, WriteEra, WriteFlags, XattrFlags,
 };
 
 const NODE: Handle = Handle::at(
@@ -55,10 +55,15 @@ fn attr() -> Attr {
 }
 
 /// Returns what recalls name.
-pub(crate) fn recalls() -> Vec<(&'static str, Vec<Touched>)> {
+pub(crate) fn recalls() -> Vec<(&'static str, Recalled)> {
     let node = Touched::Node(NODE.ino);
     let named = Touched::Name { dir: DIR.ino, name: Name::new(b"na\xffme").unwrap() };
-    vec![("nothing", Vec::new()), ("node", vec![node.clone()]), ("both", vec![named, node])]
+    vec![
+        ("nothing", Recalled::Things(Vec::new())),
+        ("node", Recalled::Things(vec![node.clone()])),
+        ("both", Recalled::Things(vec![named, node])),
+        ("everything", Recalled::Everything),
+    ]
 }
 
 /// Returns requests, each with what follows its name in the files.
@@ -273,6 +278,7 @@ fn searches() -> Vec<(&'static str, Request)> {
         (".rank", search(at(SearchAt::Rank(256)), member.clone())),
         ("", tags(None, b"", member.clone())),
         (".values", tags(Some(b"project"), b"re\xff", member)),
+        ("", Request::Attach { chain: vec![b"KeyNote-Version: 2\n".to_vec(), b"x".to_vec()] }),
         ("", Request::Revoke { sentence: b"Pelago-Revocation: 1\n".to_vec(), chain: vec![] }),
         (
             ".guest",

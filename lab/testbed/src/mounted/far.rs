@@ -1,7 +1,7 @@
 //! A volume that one process serves without mounting it, and mounts of it by other processes.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -13,11 +13,16 @@ impl Mounted {
     /// Serves the volume, with a mount of its own only if the suite uses that, and mounts it in
     /// further processes.
     pub(super) fn serve(&self) -> Result<(), String> {
-        let has_own = self.run_as.ways.contains(&Way::Own);
-        let mut serve = self.pelago(if has_own { "up" } else { "serve" });
+        let own = match () {
+            () if self.run_as.ways.contains(&Way::Own) => Some(self.point()),
+            () if self.run_as.ways.contains(&Way::Guest) => Some(self.of_owner()),
+            () => None,
+        };
+        let mut serve = self.pelago(if own.is_some() { "up" } else { "serve" });
         serve.arg(self.volume()).args(["--listen", "127.0.0.1:0", "--detach", "--json"]);
-        if has_own {
-            serve.arg("--mount").arg(self.point()).args(["--passthrough", self.path()]);
+        if let Some(own) = own {
+            self.prepare(&own).map_err(|why| format!("{}: {why}", own.display()))?;
+            serve.arg("--mount").arg(own).args(["--passthrough", self.path()]);
         }
         let served = self.json("serve", &mut serve)?;
         let address = served["listening"].as_str().ok_or("serve names no address")?;
@@ -29,12 +34,41 @@ impl Mounted {
             let mut mount = self.pelago("mount");
             match way {
                 Way::Own => continue,
+                Way::Guest => {
+                    self.attach(address, &point)?;
+                    continue;
+                }
                 Way::Unix => mount.arg(self.volume().join("pelago.sock")),
                 Way::Tls => mount.arg(address),
             };
             self.step("mount", mount.arg(point).arg("--detach"))?;
         }
         Ok(())
+    }
+
+    /// Shares a folder of the volume with a key of its own, to be changed, and attaches it.
+    fn attach(&self, address: &str, point: &Path) -> Result<(), String> {
+        let (_, at) = address.split_once('@').ok_or_else(|| format!("no address: {address}"))?;
+        let as_guest = |verb: &str| {
+            let mut command = Command::new(&self.pelago);
+            command.arg(verb).env("PELAGO_KEY", self.folder.join("guest.key"));
+            command
+        };
+        let shared = self.of_owner().join("shared");
+        self.prepare(&shared).map_err(|why| format!("{}: {why}", shared.display()))?;
+        self.step("guest-key-new", as_guest("key").arg("new"))?;
+        let key = self.step("guest-key-show", as_guest("key").arg("show"))?.stdout;
+        let credential = self.folder.join("guest.cred");
+        let mut share = self.pelago("share");
+        share.arg(shared).args(["--to", key.trim(), "--rights", "rwxcd", "--at", at]);
+        self.step("share", share.arg("--out").arg(&credential))?;
+        let mut attach = as_guest("attach");
+        self.step("attach", attach.arg(credential).arg(point).arg("--detach")).map(drop)
+    }
+
+    /// Returns the server's own mount of a volume that a guest uses.
+    fn of_owner(&self) -> PathBuf {
+        self.folder.join("owner")
     }
 
     /// Serves the volume again, after its server was killed.

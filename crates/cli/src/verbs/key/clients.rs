@@ -2,18 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
+use pelago_keynote::key::named::{NamedChangeError, NamedKeys};
 use pelago_net::clients::date::Date;
 use pelago_net::clients::file::{self, ClientsFileError};
 use pelago_net::clients::{
-    Allowed, AllowedClient, ChangeError, ClientName, ClientNameError, ClientRef, ClientRefError,
+    Allowed, AllowedClient, ClientRef, ClientRefError, KeyName, KeyNameError,
 };
 use pelago_net::key::PublicKey;
 use pelago_store::volume;
 use serde_json::{Value, json};
 
-use super::own_file;
+use super::{names, own_file};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::key_argument::{self, KeyArgumentError};
+use crate::key_names::{clients_failed, described, edit_clients, keys_failed, keys_of};
 use crate::{json, locate, output};
 
 pub(super) const ALLOW: &str = "\
@@ -82,27 +84,50 @@ enum ArgumentError {
     #[error("KEY is not a public key")]
     Key(#[source] KeyArgumentError),
     #[error(transparent)]
-    Name(ClientNameError),
+    Name(KeyNameError),
+    #[error("{key} has the name {name}")]
+    Named { key: PublicKey, name: KeyName },
 }
 
 /// Adds a client to the list.
 pub(super) fn allow(args: &AllowArgs) -> Outcome<()> {
     let key = key_argument::read(&args.key)
         .map_err(|error| argument_failed(ArgumentError::Key(error)))?;
-    let name = args.name.as_deref().map(str::parse::<ClientName>).transpose();
+    let name = args.name.as_deref().map(str::parse::<KeyName>).transpose();
     let name = name.map_err(|error| argument_failed(ArgumentError::Name(error)))?;
     let dir = args.on.find()?;
-    let clients = own_file(&dir, volume::CLIENTS)?;
-    let change = |clients: &mut pelago_net::clients::Clients| {
-        let allowed = clients.allow(key, name, Date::today())?;
+    let (allowed, client) = edit_clients(&dir, |clients, keys| {
+        let name = name_in_both(keys, key, name)?;
+        let allowed = clients
+            .allow(key, name, Date::today())
+            .map_err(|error| clients_failed(ClientsFileError::Change(error)))?;
         let listed = clients.iter().find(|client| client.key == key).cloned();
         Ok((allowed, listed.unwrap_or(AllowedClient { key, name: None, since: None })))
-    };
-    let (allowed, client) = file::edit(&clients, change).map_err(clients_failed)?;
+    })?;
     if args.json {
         return print_client(&dir, &client, state(allowed));
     }
     output::print(&allowed_lines(&dir, &client, allowed))
+}
+
+/// Returns the name that a machine gets: the given one, else that of its key in the list of named
+/// keys. A name stands for one key in both lists.
+fn name_in_both(
+    keys: &NamedKeys,
+    key: PublicKey,
+    given: Option<KeyName>,
+) -> Outcome<Option<KeyName>> {
+    let own = keys.iter().find(|named| named.key == key).map(|named| named.name.clone());
+    let Some(given) = given else { return Ok(own) };
+    if let Some(taken) = keys.find(&given).filter(|taken| taken.key != key) {
+        let error = NamedChangeError::NameTaken { name: given, key: taken.key };
+        return Err(keys_failed(error.into()));
+    }
+    match own.filter(|own| *own != given) {
+        Some(name) => Err(Failure::new(Exit::Failed, ArgumentError::Named { key, name })
+            .hint(format!("`pelago key name {given} {key}` gives it another name everywhere"))),
+        None => Ok(Some(given)),
+    }
 }
 
 /// Removes a client from the list.
@@ -122,7 +147,7 @@ pub(super) fn remove(args: &RemoveArgs) -> Outcome<()> {
     }
     output::print(&format!(
         "removed   {}: it may no longer connect to {}\n",
-        described(&client),
+        described(&client.key, client.name.as_ref()),
         dir.display()
     ))
 }
@@ -132,26 +157,30 @@ pub(super) fn list(args: &ListArgs) -> Outcome<()> {
     let dir = args.on.find()?;
     let clients = file::read(&own_file(&dir, volume::CLIENTS)?).map_err(clients_failed)?;
     let clients: Vec<&AllowedClient> = clients.iter().collect();
+    // A folder that keeps mirrors has no names.
+    let keys = keys_of(&dir)?;
     if args.json {
         let clients: Vec<Value> = clients.into_iter().map(client_json).collect();
         return output::print_json(&json!({
             "version": json::VERSION,
             "volume": { "dir": dir.to_string_lossy() },
             "clients": clients,
+            "names": keys.iter().map(names::to_json).collect::<Vec<Value>>(),
         }));
     }
-    if clients.is_empty() {
+    if clients.is_empty() && keys.iter().next().is_none() {
         return output::print(&format!(
             "no machine may connect to {}\nnext      `pelago key allow KEY` lets one connect\n",
             dir.display()
         ));
     }
-    output::print(&clients.into_iter().map(list_line).collect::<String>())
+    let machines = clients.into_iter().map(list_line);
+    output::print(&machines.chain(keys.iter().map(names::list_line)).collect::<String>())
 }
 
 fn list_line(client: &AllowedClient) -> String {
     let since = client.since.map_or_else(|| "-".to_owned(), |since| since.to_string());
-    let name = client.name.as_ref().map_or("-", ClientName::as_str);
+    let name = client.name.as_ref().map_or("-", KeyName::as_str);
     format!("{}  {since:<10}  {name}\n", client.key)
 }
 
@@ -170,7 +199,7 @@ fn allowed_lines(dir: &Path, client: &AllowedClient, allowed: Allowed) -> String
         "allowed   {} {what} {}\n\
          trusted   it is believed its user ids, root included, as NFS with sec=sys does\n\
          next      there: {address}\n",
-        described(client),
+        described(&client.key, client.name.as_ref()),
         dir.display(),
     )
 }
@@ -179,13 +208,6 @@ fn allowed_lines(dir: &Path, client: &AllowedClient, allowed: Allowed) -> String
 fn server_key(dir: &Path) -> Option<PublicKey> {
     let file = own_file(dir, volume::KEY).ok()?;
     Some(pelago_net::key::file::read_from(&file).ok()?.public())
-}
-
-fn described(client: &AllowedClient) -> String {
-    match &client.name {
-        Some(name) => format!("{} ({name})", client.key),
-        None => client.key.to_string(),
-    }
 }
 
 const fn state(allowed: Allowed) -> &'static str {
@@ -208,7 +230,7 @@ fn print_client(dir: &Path, client: &AllowedClient, state: &str) -> Outcome<()> 
 fn client_json(client: &AllowedClient) -> Value {
     json!({
         "key": client.key.to_string(),
-        "name": client.name.as_ref().map(ClientName::as_str),
+        "name": client.name.as_ref().map(KeyName::as_str),
         "since": client.since.map(|since| since.to_string()),
     })
 }
@@ -218,25 +240,9 @@ fn argument_failed(error: ArgumentError) -> Failure {
         ArgumentError::Key(_) => {
             "on the machine that is to connect, `pelago key show` prints its public key"
         }
-        ArgumentError::Name(_) => "a name is, for example, laptop or ann@laptop",
+        ArgumentError::Name(_) | ArgumentError::Named { .. } => {
+            "a name is, for example, laptop or ann@laptop"
+        }
     };
     Failure::new(Exit::Usage, error).hint(hint)
-}
-
-/// Returns the failure of the client list, with a hint.
-fn clients_failed(error: ClientsFileError) -> Failure {
-    let exit = Exit::from(error.kind());
-    let hint = match &error {
-        ClientsFileError::Text { path, source } => {
-            format!("correct or remove line {} of {}", source.line, path.display())
-        }
-        ClientsFileError::Change(ChangeError::NotListed { .. }) => {
-            "`pelago key list` prints the machines that may connect".to_owned()
-        }
-        ClientsFileError::Change(ChangeError::NameTaken { name, .. }) => {
-            format!("choose another name, or take it back: `pelago key remove {name}`")
-        }
-        _ => return Failure::new(exit, error),
-    };
-    Failure::new(exit, error).hint(hint)
 }

@@ -1,6 +1,6 @@
 //! The words of a line of the audit log.
 
-use pelago_keynote::{SharedFolder, hex};
+use pelago_keynote::{Grant, SharedName, SharedObject, hex};
 use pelago_net::key::PublicKey;
 use serde_json::Value;
 
@@ -95,21 +95,41 @@ fn grant(link: &Value) -> String {
     let to = link["to"].as_array().into_iter().flatten();
     let to: Vec<String> = to.map(key_of).collect();
     let grants = match share(link) {
-        Some(share) => format!("the folder of inode {}, {}", share.directory, granted(&share)),
+        Some(share) => format!("{}, {}", object(&share.object), granted(&share)),
         None => format!("what its conditions say, {}", text(link, "conditions")),
     };
     format!("{by} with {}, to {}: {grants}", credential(link), to.join(", "))
 }
 
+/// Returns an object of a share in words.
+fn object(object: &SharedObject) -> String {
+    match object {
+        SharedObject::Folder(inode) => format!("the folder of inode {inode}"),
+        SharedObject::File(inode) => format!("the file of inode {inode}"),
+        SharedObject::Name { directory, name } => {
+            let name = name.to_string();
+            format!("the file {} in the folder of inode {directory}", output::name(&name))
+        }
+    }
+}
+
 /// Returns the rights of a credential that Pelago has written.
-fn share(link: &Value) -> Option<SharedFolder> {
+fn share(link: &Value) -> Option<Grant> {
     let from = match link.get("from") {
         Some(from) => Some(from.as_str()?.parse().ok()?),
         None => None,
     };
-    Some(SharedFolder {
+    let object = match (number(link, "file"), link.get("name")) {
+        (Some(file), _) => SharedObject::File(file),
+        (None, Some(name)) => SharedObject::Name {
+            directory: number(link, "directory")?,
+            name: SharedName::new(name.as_str()?.as_bytes())?,
+        },
+        (None, None) => SharedObject::Folder(number(link, "directory")?),
+    };
+    Some(Grant {
         volume: [0; 16],
-        directory: number(link, "directory")?,
+        object,
         rights: link["rights"].as_str()?.parse().ok()?,
         until: link.get("until").and_then(Value::as_str).map(str::to_owned),
         from,

@@ -1,24 +1,27 @@
 //! A share by a guest, who passes on a part of what was shared with him. No server is asked: his
 //! own credentials and the new one are a chain, which the server evaluates when it is used.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use pelago_keynote::unarmor;
+use pelago_keynote::{SharedObject, unarmor};
 use pelago_net::key::PublicKey;
 use pelago_wire::InodeId;
 
 use super::error::{ShareError, elsewhere, not_here};
-use super::folder::{Directory, examine};
+use super::object::{Object, examine};
 use super::{Shared, Terms};
 use crate::control::{AskError, ControlReply, Request, ask};
-use crate::credential::{Chain, Wanted, Whereabouts};
+use crate::credential::{Chain, Wanted, Whereabouts, printable};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::guest::first_name;
 use crate::licensed_key::licensed_key;
 use crate::locate;
 use crate::moment::Moment;
 use crate::up_volume::PATIENCE;
 
-/// Signs a credential for a folder in the mount at `point`, whose process has the socket in `dir`.
+/// Signs a credential for a folder or a file in the mount at `point`, whose process has the socket
+/// in `dir`.
 pub(super) fn share(
     dir: &Path,
     point: &Path,
@@ -26,26 +29,35 @@ pub(super) fn share(
     to: &PublicKey,
     terms: &Terms,
 ) -> Outcome<Shared> {
+    let node = examine(point, path)?;
     let chain = chain_of(dir, point, path)?;
     let key = licensed_key(&chain.last.licensees().collect::<Vec<_>>())?;
     let address = chain.address()?;
-    let directory = examine(point, path)?.outside(&chain);
+    let node = node.outside(&chain);
+    let object = match &chain.last.share.object {
+        SharedObject::Folder(_) => node.shared(path, terms.by_name)?,
+        SharedObject::File(_) if terms.by_name => {
+            return Err(Failure::new(Exit::Usage, ShareError::FileByName(path.to_owned()))
+                .hint("share it on without `--by-name`"));
+        }
+        // It is what was shared.
+        same => same.clone(),
+    };
     let wanted = Wanted {
         rights: terms.rights,
         may_share: terms.may_share,
         until: terms.until.as_deref(),
         from: terms.from,
     };
-    let grant =
-        chain.narrowed(directory.ino.raw(), wanted, &Moment::now().digits()).map_err(|source| {
-            Failure::new(Exit::Denied, ShareError::Narrow { path: path.to_owned(), source })
-                .hint("ask for more the person who has shared it with you, or ask for less")
-        })?;
-    if directory.ino.site() != InodeId::from_raw(chain.last.share.directory).site() {
+    let grant = chain.narrowed(object, wanted, &Moment::now().digits()).map_err(|source| {
+        Failure::new(Exit::Denied, ShareError::Narrow { path: path.to_owned(), source })
+            .hint("ask for more the person who has shared it with you, or ask for less")
+    })?;
+    if node.ino.site() != InodeId::from_raw(chain.last.share.object.inode()).site() {
         return Err(elsewhere(path));
     }
     let mut texts = chain.texts();
-    texts.push(directory.credential(&address, to, &grant, &key)?);
+    texts.push(node.credential(&address, to, &grant, &key)?);
     Ok(Shared { chain: texts, grant, to: *to, address, spare: None })
 }
 
@@ -53,7 +65,12 @@ pub(super) fn share(
 fn chain_of(dir: &Path, point: &Path, path: &Path) -> Outcome<Chain> {
     let silent =
         |exit, source| Failure::new(exit, ShareError::Silent { point: point.to_owned(), source });
-    let block = match ask(dir, Request::Credentials, PATIENCE) {
+    let name = first_name(point, &locate::absolute(path)?).map(|name| printable(name.as_bytes()));
+    let block = match ask(dir, Request::Credentials { name }, PATIENCE) {
+        Ok((ControlReply::Credentials(block), _)) if block.is_empty() => {
+            return Err(Failure::new(Exit::Usage, ShareError::Names(path.to_owned()))
+                .hint("share one of the names in it"));
+        }
         Ok((ControlReply::Credentials(block), _)) => block,
         // It is a mount of a machine that the server knows.
         Err(AskError::Refused { .. }) => return Err(not_here(locate::absolute(path)?)),
@@ -66,21 +83,22 @@ fn chain_of(dir: &Path, point: &Path, path: &Path) -> Outcome<Chain> {
     Chain::parse(&texts).map_err(|error| Failure::new(Exit::Failed, ShareError::Mounted(error)))
 }
 
-impl Directory {
-    /// Returns the folder with the inode numbers of the server, which has another one for the root
-    /// of the mount.
+impl Object {
+    /// Returns the object with the inode numbers of the server. The root of the mount has another
+    /// one there, or is none at all if files were attached one by one.
     fn outside(self, chain: &Chain) -> Self {
-        let attached = InodeId::from_raw(chain.last.share.directory);
-        if !self.is_root {
+        let comment = chain.last.credential.comment();
+        let attached = InodeId::from_raw(chain.last.share.object.inode());
+        let is_folder = matches!(chain.last.share.object, SharedObject::Folder(_));
+        if is_folder && !self.is_root && self.ino != attached {
             let parent = if self.parent == InodeId::ROOT { attached } else { self.parent };
             return Self { parent, ..self };
         }
-        let comment = chain.last.credential.comment();
         Self {
-            ino: attached,
+            ino: if self.is_root { attached } else { self.ino },
             parent: Whereabouts::parent_in(comment).unwrap_or(InodeId::ROOT),
             // Not that of the mount point, which the guest has chosen.
-            name: Whereabouts::name_in(comment).map_or(self.name, str::to_owned),
+            name: Whereabouts::raw_name_in(comment).unwrap_or(self.name),
             ..self
         }
     }

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use pelago_keynote::{Assertion, CREDENTIAL_BYTES, Principal, Right, Rights, SharedFolder, policy};
+use pelago_keynote::{Assertion, CREDENTIAL_BYTES, Grant, Principal, Right, Rights, policy};
 use pelago_net::key::{PrivateKey, PublicKey};
 use pelago_net::own_file::{OwnFileError, Readers};
 use pelago_store::volume;
 
 use super::error::{ShareError, elsewhere, not_here, written_failed};
-use super::folder::examine;
+use super::object::examine;
 use super::{Shared, Spare, Terms};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::locate::{self, VolumeRef};
@@ -16,7 +16,7 @@ use crate::up_volume::{listen, volume_id};
 use crate::verbs::key::{own_file, own_key};
 use crate::verbs::site::sites_of;
 
-/// Signs a credential for a folder of the volume.
+/// Signs a credential for a folder or a file of the volume.
 pub(super) fn share(
     found: VolumeRef,
     path: &Path,
@@ -29,24 +29,25 @@ pub(super) fn share(
         Some(point) if locate::is_volume(&dir) => point,
         _ => return Err(not_here(locate::absolute(path)?)),
     };
-    let directory = examine(&point, path)?;
+    let node = examine(&point, path)?;
+    let object = node.shared(path, terms.by_name)?;
     let key = own_key()?;
     let (own_site, _) = sites_of(&dir)?;
-    if directory.ino.site() != own_site {
+    if node.ino.site() != own_site {
         return Err(elsewhere(path));
     }
     let address = listen(&dir, at)?;
     let rights = terms.rights.unwrap_or(Rights::READ);
-    let grant = SharedFolder {
+    let grant = Grant {
         volume: volume_id(&dir)?,
-        directory: directory.ino.raw(),
+        object,
         rights: if terms.may_share { rights.with(Right::Grant) } else { rights },
         until: terms.until.clone(),
         from: terms.from,
     };
     // After all steps that may fail, because the spare key is printed once.
     let spare = become_root(&dir, &key)?;
-    let text = directory.credential(&address, to, &grant, &key)?;
+    let text = node.credential(&address, to, &grant, &key)?;
     Ok(Shared { chain: vec![text], grant, to: *to, address, spare })
 }
 

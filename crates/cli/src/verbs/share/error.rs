@@ -16,8 +16,6 @@ use crate::moment::MomentError;
 pub(super) enum ShareError {
     #[error("KEY is not a public key")]
     To(#[source] KeyArgumentError),
-    #[error("{0} is not built yet")]
-    NotBuilt(&'static str),
     #[error("the time of `--until` cannot be used")]
     Until(#[source] MomentError),
     #[error("the time of `--until`, {0}, is past")]
@@ -52,8 +50,16 @@ pub(super) enum ShareError {
         #[source]
         source: io::Error,
     },
-    #[error("{} is not a folder: sharing single files is not built yet", .0.display())]
-    NotFolder(PathBuf),
+    #[error("{} is neither a folder nor a regular file", .0.display())]
+    NotShared(PathBuf),
+    #[error("{} is a folder: only a file is shared by its name", .0.display())]
+    FolderByName(PathBuf),
+    #[error("{} was shared with you as this file, and not by its name", .0.display())]
+    FileByName(PathBuf),
+    #[error("{} has names that were attached one by one, and is no folder itself", .0.display())]
+    Names(PathBuf),
+    #[error("{} cannot be shared by its name", .0.display())]
+    NoName(PathBuf),
     #[error("{} has its home in another office", .0.display())]
     Elsewhere(PathBuf),
     #[error("your key {0} is not a root of this volume")]

@@ -44,7 +44,7 @@ fn the_last_release_waits_for_the_removal_of_the_last_name() {
     let written = AtomicBool::new(false);
     thread::scope(|threads| {
         let unlinking = rig.shard.state.lock();
-        assert!(rig.shard.open_inodes.set_unnamed(ino, InodeId::ROOT));
+        assert!(rig.shard.open_inodes.set_unnamed(ino, InodeId::ROOT, Some(&name("f"))));
         let opener = threads.spawn(|| (rig.shard.release(ino), written.load(Ordering::Acquire)));
         while rig.shard.open_inodes.contains(ino) {
             thread::yield_now();

@@ -229,9 +229,9 @@ impl World {
     }
 
     fn send(&mut self, recalls: Vec<Recall>) {
-        for Recall { session, number, touched } in recalls {
-            let client = CLIENTS.iter().position(|it| *it == session).unwrap();
-            self.clients[client].on_the_way.push((number, touched));
+        for recall in recalls {
+            let client = CLIENTS.iter().position(|it| *it == recall.session).unwrap();
+            self.clients[client].on_the_way.push((recall.number, things(&recall).to_vec()));
         }
     }
 

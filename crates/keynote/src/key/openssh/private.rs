@@ -2,10 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use pelago_wire::limits::KEY_FILE_BYTES;
 
 use super::{BEGIN, ED25519, Fields, KEY_BYTES};
-use crate::key::{PrivateKey, PublicKey};
+use crate::key::{KEY_FILE_BYTES, PrivateKey, PublicKey};
 
 const END: &str = "-----END OPENSSH PRIVATE KEY-----";
 const MAGIC: &[u8] = b"openssh-key-v1\0";

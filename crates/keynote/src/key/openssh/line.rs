@@ -36,7 +36,8 @@ pub enum KeyLineError {
 }
 
 /// Returns whether a text is meant as the line of a public key: its first word is a type of keys.
-pub(crate) fn is_meant(text: &str) -> bool {
+#[must_use]
+pub fn is_meant(text: &str) -> bool {
     text.split_whitespace().next().is_some_and(|word| word == ED25519 || is_other(word).is_some())
 }
 

@@ -26,7 +26,8 @@ const BEGIN: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
 const KEY_BYTES: usize = 32;
 
 /// Returns whether a text is meant as the file of a private key: it begins as one.
-pub(super) fn is_private(text: &str) -> bool {
+#[must_use]
+pub fn is_private(text: &str) -> bool {
     text.trim_start().starts_with(BEGIN)
 }
 

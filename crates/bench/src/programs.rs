@@ -1,4 +1,4 @@
-//! The programs that do the jobs, in surroundings that depend on no user.
+//! The programs that do the work of a measurement, in surroundings that depend on no user.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,17 +8,24 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::io::Errno;
 
-use crate::BenchError;
+use crate::{BenchError, MemoryLimit};
 
 /// Each program with its Debian package.
-const PROGRAMS: [(&str, &str); 6] = [
+const PACKAGES: [(&str, &str); 11] = [
     ("tar", "tar"),
     ("cp", "coreutils"),
     ("grep", "grep"),
     ("git", "git"),
     ("rm", "coreutils"),
     ("diff", "diffutils"),
+    ("find", "findutils"),
+    ("wc", "coreutils"),
+    ("make", "make"),
+    ("cc", "gcc"),
+    ("bonnie++", "bonnie++"),
 ];
+/// Where Debian has programs that the `PATH` of an ordinary user leaves out.
+const SYSTEM_PROGRAMS: &str = ":/usr/sbin";
 /// The settings of `git`: a user, and trust in a folder that may belong to another one.
 const GIT_CONFIG: &str = "\
 [user]
@@ -36,9 +43,9 @@ const GIT_CONFIG: &str = "\
 /// Most lines of a program's message that an error repeats.
 const SAID_LINES: usize = 10;
 
-/// The programs, all of which are there.
+/// Programs, all of which are there.
 #[derive(Debug)]
-pub(super) struct Programs {
+pub(crate) struct Programs {
     /// A folder with nothing but the configuration of `git`.
     home: PathBuf,
 }
@@ -48,9 +55,9 @@ impl Programs {
     ///
     /// # Errors
     /// [`BenchError::NoProgram`] with the first one that is missing; [`BenchError::Fill`].
-    pub(super) fn new(home: PathBuf) -> Result<Self, BenchError> {
+    pub(crate) fn new(home: PathBuf, names: &[&'static str]) -> Result<Self, BenchError> {
         let programs = Self { home };
-        PROGRAMS.iter().try_for_each(|(program, _)| programs.start_once(program))?;
+        names.iter().try_for_each(|program| programs.start_once(program))?;
         let config = programs.home.join(".gitconfig");
         let made = fs::create_dir(&programs.home).and_then(|()| fs::write(&config, GIT_CONFIG));
         made.map_err(|source| BenchError::Fill { path: config, source })?;
@@ -61,47 +68,85 @@ impl Programs {
     ///
     /// # Errors
     /// [`BenchError::Program`] if it fails.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         program: &'static str,
         arguments: &[&OsStr],
         dir: &Path,
     ) -> Result<Output, BenchError> {
-        let output = self.command(program).args(arguments).current_dir(dir).output();
-        let output = output.map_err(|source| not_started(program, dir, &source))?;
-        // `grep` ends with 1 if it finds nothing, and its lines are counted.
-        if output.status.success() || program == "grep" && output.status.code() == Some(1) {
-            return Ok(output);
-        }
-        let said = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
-        Err(BenchError::Program {
-            program,
-            path: dir.to_owned(),
-            status: output.status,
-            said: first_lines(said),
-        })
+        let mut command = self.command(program, None);
+        run_to_end(program, command.args(arguments).current_dir(dir), dir)
+    }
+
+    /// Runs a program in `dir` within a memory limit, as [`Programs::run`] does.
+    pub(crate) fn run_within(
+        &self,
+        limit: Option<&MemoryLimit>,
+        program: &'static str,
+        arguments: &[&str],
+        dir: &Path,
+    ) -> Result<Output, BenchError> {
+        let mut command = self.command(program, limit);
+        run_to_end(program, command.args(arguments).current_dir(dir), dir)
     }
 
     /// Runs a program that does nothing, so that the kernel has its file in memory.
-    pub(super) fn start_once(&self, program: &'static str) -> Result<(), BenchError> {
-        let mut command = self.command(program);
+    pub(crate) fn start_once(&self, program: &'static str) -> Result<(), BenchError> {
+        let mut command = self.command(program, None);
         match command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status() {
             Ok(_) => Ok(()),
             Err(source) => Err(not_started(program, Path::new("/"), &source)),
         }
     }
 
-    fn command(&self, program: &str) -> Command {
-        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
-        let mut command = Command::new(program);
+    /// Returns a command in the surroundings of all programs.
+    pub(crate) fn command(&self, program: &str, limit: Option<&MemoryLimit>) -> Command {
+        let mut path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+        path.push(SYSTEM_PROGRAMS);
+        let mut command = match limit {
+            Some(limit) => limit.command(program),
+            None => Command::new(program),
+        };
         command.env_clear().env("PATH", path).env("HOME", &self.home).env("LC_ALL", "C");
         command.env("GIT_CONFIG_NOSYSTEM", "1").stdin(Stdio::null());
         command
     }
 }
 
-fn not_started(program: &'static str, dir: &Path, source: &io::Error) -> BenchError {
-    let package = PROGRAMS.iter().find(|(name, _)| *name == program);
+fn run_to_end(
+    program: &'static str,
+    command: &mut Command,
+    dir: &Path,
+) -> Result<Output, BenchError> {
+    let output = command.output().map_err(|source| not_started(program, dir, &source))?;
+    check(program, dir, output)
+}
+
+/// Returns the output of a program that has succeeded.
+///
+/// # Errors
+/// [`BenchError::Program`] if it has failed.
+pub(crate) fn check(
+    program: &'static str,
+    dir: &Path,
+    output: Output,
+) -> Result<Output, BenchError> {
+    // `grep` ends with 1 if it finds nothing, and its lines are counted.
+    if output.status.success() || program == "grep" && output.status.code() == Some(1) {
+        return Ok(output);
+    }
+    let said = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
+    Err(BenchError::Program {
+        program,
+        path: dir.to_owned(),
+        status: output.status,
+        said: first_lines(said),
+    })
+}
+
+/// Returns the error of a program that could not be started.
+pub(crate) fn not_started(program: &'static str, dir: &Path, source: &io::Error) -> BenchError {
+    let package = PACKAGES.iter().find(|(name, _)| *name == program);
     match package {
         Some((_, package)) if source.kind() == ErrorKind::NotFound && dir.exists() => {
             BenchError::NoProgram { program, package }
@@ -127,7 +172,7 @@ mod tests {
 
     fn programs() -> (tempfile::TempDir, Programs) {
         let dir = tempfile::tempdir().unwrap();
-        let programs = Programs::new(dir.path().join("home")).unwrap();
+        let programs = Programs::new(dir.path().join("home"), &["git"]).unwrap();
         (dir, programs)
     }
 
@@ -167,5 +212,7 @@ mod tests {
         assert!(matches!(failed, BenchError::Step { step: "cp", .. }), "{failed}");
         let failed = not_started("git", dir.path(), &ErrorKind::NotFound.into());
         assert_eq!(failed.to_string(), "`git` is missing: it is in the Debian package `git`");
+        let failed = not_started("cc", dir.path(), &ErrorKind::NotFound.into());
+        assert_eq!(failed.to_string(), "`cc` is missing: it is in the Debian package `gcc`");
     }
 }

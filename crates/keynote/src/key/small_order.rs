@@ -11,8 +11,7 @@ const fn point(first: u8, middle: u8, last: u8) -> [u8; KEY_BYTES] {
     bytes
 }
 
-/// The points of small order, without the sign of x. `pelago-keynote` and libsodium refuse the
-/// same.
+/// The points of small order, without the sign of x. libsodium refuses the same.
 const POINTS: [[u8; KEY_BYTES]; 7] = [
     point(0, 0, 0),
     point(1, 0, 0),
@@ -32,7 +31,7 @@ const POINTS: [[u8; KEY_BYTES]; 7] = [
 ];
 
 /// Returns whether everybody can sign for the key with these bytes.
-pub(super) fn has_small_order(key: &[u8; KEY_BYTES]) -> bool {
+pub(crate) fn has_small_order(key: &[u8; KEY_BYTES]) -> bool {
     let mut point = *key;
     if let Some(last) = point.last_mut() {
         *last &= 0x7f;

@@ -1,0 +1,92 @@
+//! The further chains of a guest: a session has the rights of all its chains.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use pelago_keynote::Principal;
+use pelago_wire::{GuestRefusal, limits};
+
+use super::chain::Chain;
+use super::{Guest, Policy};
+
+/// The chains that a guest has attached to its session, beside the one that it has presented.
+#[derive(Default)]
+pub(super) struct Attached {
+    chains: RwLock<Vec<Arc<Chain>>>,
+}
+
+impl Attached {
+    /// Returns the number of chains, which only grows.
+    pub(super) fn count(&self) -> usize {
+        self.chains.read().len()
+    }
+}
+
+impl Guest {
+    /// Returns all chains, that which was presented first.
+    pub(super) fn chains(&self) -> Vec<Arc<Chain>> {
+        let mut chains = vec![Arc::clone(&self.chain)];
+        chains.extend(self.attached.chains.read().iter().map(Arc::clone));
+        chains
+    }
+}
+
+impl Policy {
+    /// Adds a chain to those of a guest. The guest of a session is one person to one user: the
+    /// chain must be for the same key, and lead to the same user as whom it acts.
+    ///
+    /// # Errors
+    /// [`GuestRefusal`], with a reason only for the holder of the key that the chain is for.
+    pub(crate) fn attach(&self, guest: &Guest, texts: &[Vec<u8>]) -> Result<(), GuestRefusal> {
+        let because = |why: &str| GuestRefusal(why.to_owned());
+        let roots = self.roots.as_ref().ok_or_else(|| because(""))?;
+        let bytes: usize = texts.iter().map(Vec::len).sum();
+        if bytes > limits::CHAIN_BYTES {
+            return Err(because(""));
+        }
+        // Held until the chain is there: two at once must not exceed the limits.
+        let mut attached = guest.attached.chains.write();
+        let chain = Chain::read(texts, &Principal(guest.principal), roots)?;
+        self.check(&chain, &guest.principal)?;
+        if guest.chain.id == chain.id || attached.iter().any(|known| known.id == chain.id) {
+            return Ok(());
+        }
+        // What has ended makes room.
+        let in_force = attached.iter().filter(|known| self.is_valid(known, &guest.principal));
+        let present: usize = in_force.map(|known| known.bytes()).sum();
+        if attached.len() + 1 >= limits::ATTACHED_CHAINS || present + bytes > limits::ATTACHED_BYTES
+        {
+            return Err(because("the session has as many credentials as it can have"));
+        }
+        if chain.reads_address && guest.address.is_none() {
+            return Err(because("the credential holds for some addresses: attach it alone"));
+        }
+        if chain.may_change && !guest.chain.may_change {
+            // Its session would need a row.
+            return Err(because("the credential grants changes: attach it first"));
+        }
+        let user = self.user_of(&chain, &guest.principal);
+        if user.is_none() || user != self.acting_user(guest).ok() {
+            return Err(because(
+                "you would act as another user by this credential: attach it alone",
+            ));
+        }
+        attached.push(Arc::new(chain));
+        Ok(())
+    }
+
+    /// Returns those chains of a guest that are in force. The first one was presented, and its
+    /// session ends with it.
+    pub(super) fn chains_in_force(&self, guest: &Guest) -> Vec<Arc<Chain>> {
+        let mut chains = guest.chains();
+        if chains.len() > 1 {
+            let user = self.acting_user(guest).ok();
+            chains.retain(|chain| {
+                chain.id == guest.chain.id
+                    || self.is_valid(chain, &guest.principal)
+                        && self.user_of(chain, &guest.principal) == user
+            });
+        }
+        chains
+    }
+}

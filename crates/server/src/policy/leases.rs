@@ -1,0 +1,113 @@
+//! Leases of guests: which guests may be granted leases, and from which ones everything must be
+//! recalled.
+//!
+//! A lease says that its holder learns of a change. A guest with leases learns of changes of its
+//! rights: of a move of a directory by which nodes come below a directory that its chain names, or
+//! are no longer below it; of the end of its chain; and of a change of the policy.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pelago_keynote::Grant;
+use pelago_keynote::share::SharedObject;
+use pelago_meta::shard::Shard;
+use pelago_wire::{Error, InodeId, SessionId, limits};
+
+use super::{Guest, Policy, Roots};
+
+impl Policy {
+    /// Returns whether a guest may be granted leases: only if its links have the form of Pelago's
+    /// shares, and the policy has no conditions. In others the time of the day may decide, or a
+    /// test of which it is not known which moves change its result. The leases of a session end
+    /// before the chain that it began with does, and may outlive an attached one: that has no end.
+    pub(crate) fn may_lease(&self, guest: &Guest) -> bool {
+        let is_plain = guest.chains().iter().all(|chain| {
+            let is_first = chain.id == guest.chain.id;
+            let ends = |share: &Grant| share.until.is_some();
+            let mut shares = chain.links.iter().map(|link| link.share.as_ref());
+            shares.all(|share| share.is_some_and(|share| is_first || !ends(share)))
+        });
+        let policy = self.roots.as_ref().and_then(Roots::policy);
+        is_plain && policy.is_some_and(|policy| policy.conditions().is_none())
+    }
+
+    /// Returns the sessions of guests whose rights change if something moves from a directory into
+    /// another one.
+    ///
+    /// # Errors
+    /// `Busy` if directories move meanwhile; errors of the table.
+    pub(crate) fn barred_by_move(
+        &self,
+        shard: &Shard,
+        from: InodeId,
+        to: InodeId,
+    ) -> Result<Vec<SessionId>, Error> {
+        let moves = shard.directory_moves();
+        let above = |dir| {
+            let ancestors = shard.ancestors(dir, moves)?;
+            let dirs: HashSet<u64> = ancestors.dirs.iter().map(|dir| dir.raw()).collect();
+            Ok::<_, Error>((dirs, ancestors.is_complete))
+        };
+        let (above_old, old_is_complete) = above(from)?;
+        let (above_new, new_is_complete) = above(to)?;
+        let is_known = old_is_complete && new_is_complete;
+        let changes = |guest: &Guest| {
+            let chains = guest.chains();
+            chains.iter().flat_map(|chain| &chain.links).any(|link| match &link.share {
+                None => true,
+                Some(share) => match &share.object {
+                    SharedObject::Folder(ino) => {
+                        !is_known || above_old.contains(ino) != above_new.contains(ino)
+                    }
+                    SharedObject::File(_) | SharedObject::Name { .. } => false,
+                },
+            })
+        };
+        let guests = self.guests.read();
+        let guests = guests.values().flatten().filter(|guest| changes(guest));
+        Ok(guests.map(|guest| guest.session).collect())
+    }
+
+    /// Returns the sessions of all guests.
+    pub(crate) fn sessions(&self) -> Vec<SessionId> {
+        self.guests.read().values().flatten().map(|guest| guest.session).collect()
+    }
+
+    /// Returns the sessions of guests that have no right any more, or not those of a chain that
+    /// they have attached.
+    pub(crate) fn sessions_with_lost_rights(&self) -> Vec<SessionId> {
+        let guests: Vec<_> = self.guests.read().values().flatten().cloned().collect();
+        let has_all = |guest: &Guest| {
+            self.admits(guest)
+                && guest.chains().iter().all(|chain| self.is_valid(chain, &guest.principal))
+        };
+        let guests = guests.iter().filter(|guest| !has_all(guest));
+        guests.map(|guest| guest.session).collect()
+    }
+
+    /// Returns for how long a change that takes rights away must still wait, because a guest of the
+    /// last run may have leases of which this run does not know.
+    pub(crate) fn unsettled(&self) -> Option<Duration> {
+        if self.is_settled.load(Ordering::Relaxed) {
+            return None;
+        }
+        let wait = limits::GUEST_LEASE + limits::GUEST_LEASE / 32;
+        let left = wait.checked_sub(self.started.elapsed()).filter(|left| !left.is_zero());
+        self.is_settled.store(left.is_none(), Ordering::Relaxed);
+        left
+    }
+
+    /// Returns the number of changes of the policy and of the users, if it is another one than at
+    /// the last call.
+    pub(crate) fn has_new_terms(&self) -> bool {
+        let terms = self.rights_number() - self.revocations.load(Ordering::Acquire);
+        self.seen_terms.swap(terms, Ordering::AcqRel) != terms
+    }
+
+    /// Returns the seconds since 1970 at which a chain ends, if one of its links has an end.
+    pub(super) fn end_of(chain: &super::Chain) -> Option<u64> {
+        let ends = chain.links.iter().filter_map(|link| link.share.as_ref()?.until.as_deref());
+        ends.filter_map(|until| super::moment::seconds_of(until.as_bytes())).min()
+    }
+}

@@ -1,0 +1,182 @@
+//! The users as whom guests act, as the file `keys` of the volume binds them to keys.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use nix::unistd::{Uid, User as Account, getgrouplist};
+use pelago_keynote::Principal;
+use pelago_keynote::key::named::{NamedKeys, UserRef};
+use pelago_store::folder::Folder;
+use pelago_store::volume;
+use pelago_wire::limits::KEYS_BYTES;
+use rustix::fs::fstat;
+use rustix::process::geteuid;
+
+use super::chain::Chain;
+use super::watched::{Source, Watched};
+
+/// The group of a number that no account has: "nogroup", to which no user belongs.
+const NO_GROUP: u32 = 65_534;
+
+/// A user with its groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The other groups; `gid` may be among them.
+    pub(crate) groups: Vec<u32>,
+}
+
+/// The users to whom keys are bound.
+type Bound = Arc<HashMap<Principal, Arc<User>>>;
+
+/// The users as whom guests act, which follow changes of the file.
+///
+/// Accounts are looked up when the file is read, and not again before it changes: a request of a
+/// guest must not wait for a directory of accounts.
+pub(super) struct Users {
+    file: Watched<Bound>,
+    /// The user of the volume.
+    of_volume: OnceLock<Arc<User>>,
+}
+
+impl Users {
+    pub(super) fn new(folder: Folder) -> Self {
+        let source = Source { name: volume::KEYS, what: "the keys", limit: KEYS_BYTES, read };
+        Self { file: Watched::new(folder, source), of_volume: OnceLock::new() }
+    }
+
+    /// Returns the number of changes of the file.
+    pub(super) fn changes(&self) -> u64 {
+        self.file.checked().changes
+    }
+
+    /// Returns the user as whom a guest with this key and chain acts: that of the nearest key
+    /// towards the root that is bound to a user, else that of the volume.
+    ///
+    /// `None` if there is no list that can be used yet: the volume's user may do more than the one
+    /// whom it binds. `None` too if several paths lead to different users: each would be cut by the
+    /// modes of one user, and the guest would act with the envelope of both.
+    pub(super) fn of_chain(
+        &self,
+        chain: &Chain,
+        guest: &Principal,
+        is_root: impl Fn(&Principal) -> bool,
+    ) -> Option<Arc<User>> {
+        let bound = {
+            let state = self.file.checked();
+            state.is_known.then(|| Arc::clone(&state.content))?
+        };
+        // The users of each link; a link is signed by a root, or by a licensee of links before.
+        let mut of_links: Vec<Vec<Arc<User>>> = Vec::with_capacity(chain.links.len());
+        for link in &chain.links {
+            let key = &link.authorizer;
+            of_links.push(match bound.get(key) {
+                Some(user) => vec![Arc::clone(user)],
+                None if is_root(key) => vec![self.of_volume()],
+                None => users_above(chain, &of_links, key),
+            });
+        }
+        match users_above(chain, &of_links, guest).as_slice() {
+            [user] => Some(Arc::clone(user)),
+            _ => None,
+        }
+    }
+
+    /// Returns the owner of the volume's folder.
+    fn of_volume(&self) -> Arc<User> {
+        let find = || {
+            let folder = fstat(self.file.folder()).ok();
+            let uid = folder.map_or_else(|| geteuid().as_raw(), |stat| stat.st_uid);
+            let gid = folder.map_or(NO_GROUP, |stat| stat.st_gid);
+            let groups = match of_uid(uid) {
+                Ok(user) => user.groups,
+                Err(problem) => {
+                    tracing::warn!(%problem, "guests act without the groups of the volume's user");
+                    Vec::new()
+                }
+            };
+            User { uid, gid, groups }
+        };
+        Arc::clone(self.of_volume.get_or_init(|| Arc::new(find())))
+    }
+}
+
+/// Returns the different users of the links that license a key.
+fn users_above(chain: &Chain, of_links: &[Vec<Arc<User>>], key: &Principal) -> Vec<Arc<User>> {
+    let links = chain.links.iter().zip(of_links).filter(|(link, _)| link.licenses(key));
+    let mut found: Vec<Arc<User>> = Vec::new();
+    for user in links.flat_map(|(_, users)| users) {
+        if !found.contains(user) {
+            found.push(Arc::clone(user));
+        }
+    }
+    found
+}
+
+/// Reads the list, and looks up its users.
+fn read(text: &[u8]) -> Result<Bound, String> {
+    let text = str::from_utf8(text).ok().filter(|text| text.len() <= KEYS_BYTES);
+    let text = text.ok_or_else(|| {
+        format!("it is not a text of at most {KEYS_BYTES} bytes: restore or shorten it")
+    })?;
+    let list = NamedKeys::parse(text).map_err(|error| {
+        let line = error.line;
+        format!("line {line}: {}: correct or remove it", error.source)
+    })?;
+    let mut bound = HashMap::new();
+    // A user is looked up once, whose name many lines may have.
+    let mut users: HashMap<&UserRef, Arc<User>> = HashMap::new();
+    for (line, named) in list.lines() {
+        let Some(user) = &named.user else { continue };
+        let found = match users.get(user) {
+            Some(found) => Arc::clone(found),
+            None => {
+                let found = find(user).map_err(|problem| format!("line {line}: {problem}"))?;
+                let found = Arc::new(found);
+                users.insert(user, Arc::clone(&found));
+                found
+            }
+        };
+        bound.insert(Principal(*named.key.as_bytes()), found);
+    }
+    Ok(Arc::new(bound))
+}
+
+/// Finds a user and its groups.
+fn find(user: &UserRef) -> Result<User, String> {
+    match user {
+        UserRef::Uid(uid) => of_uid(*uid),
+        UserRef::Name(name) => match Account::from_name(name) {
+            Ok(Some(account)) => of_account(&account),
+            Ok(None) => Err(format!("this machine has no user {name}: correct or remove it")),
+            Err(error) => Err(failed(name, error)),
+        },
+    }
+}
+
+/// Returns the user with this number, who needs no account.
+fn of_uid(uid: u32) -> Result<User, String> {
+    match Account::from_uid(Uid::from_raw(uid)) {
+        Ok(Some(account)) => of_account(&account),
+        Ok(None) => Ok(User { uid, gid: NO_GROUP, groups: Vec::new() }),
+        Err(error) => Err(failed(&uid.to_string(), error)),
+    }
+}
+
+fn of_account(account: &Account) -> Result<User, String> {
+    let name = &account.name;
+    let text = CString::new(name.as_str()).map_err(|_| format!("the user {name:?} has a NUL"))?;
+    let groups = getgrouplist(&text, account.gid).map_err(|error| failed(name, error))?;
+    let groups = groups.iter().map(|gid| gid.as_raw()).collect();
+    Ok(User { uid: account.uid.as_raw(), gid: account.gid.as_raw(), groups })
+}
+
+fn failed(name: &str, error: nix::Error) -> String {
+    format!("the user {name} cannot be looked up: {}", io::Error::from(error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! The moment at which a change takes effect: no right of a guest changes and no node moves while a
+//! guest's change is checked and made.
+//!
+//! So a revocation, and a move, are answered after the last change that relies on what they end.
+
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+use pelago_data::{MayBlock, OpError, OpenKey};
+use pelago_wire::{
+    Code, Context, Description, Effect, Error, FileKind, GuestRight, GuestSubject, Name, Operation,
+    Replayed, Request,
+};
+
+use super::form;
+use super::modes::UserModes;
+use super::rights::GuestRights;
+use crate::policy::Asker;
+use crate::service::{Call, Dispatcher};
+
+/// What a request holds while it is carried out.
+pub(in crate::service) struct ChangeGuard<'a> {
+    /// True for a request of a guest.
+    pub(in crate::service) is_guest: bool,
+    _guard: Guard<'a>,
+}
+
+enum Guard<'a> {
+    None,
+    /// No node moves, and no right ends.
+    Rights(#[expect(dead_code, reason = "held until it is dropped")] RwLockReadGuard<'a, ()>),
+    /// No change of a guest is made.
+    Guests(#[expect(dead_code, reason = "held until it is dropped")] RwLockWriteGuard<'a, ()>),
+}
+
+impl ChangeGuard<'_> {
+    /// Returns what a request holds that was carried out before.
+    pub(in crate::service) const fn nothing() -> Self {
+        Self { is_guest: false, _guard: Guard::None }
+    }
+}
+
+impl Dispatcher {
+    /// Checks a change of a guest where it takes effect, and holds back what would make the check
+    /// false; for another session's move of a node, waits for the changes of guests.
+    ///
+    /// # Errors
+    /// `WouldBlock`; those of the check.
+    pub(in crate::service) fn hold(
+        &self,
+        call: &Call,
+        request: &Request,
+        description: &Description,
+        may_block: MayBlock,
+    ) -> Result<ChangeGuard<'_>, OpError> {
+        let policy = &self.parts.policy;
+        let moves = description.operation == Operation::Rename;
+        let revokes = description.operation == Operation::Revoke;
+        if (moves || revokes)
+            && let Some(left) = policy.unsettled()
+        {
+            self.settle(request, left, may_block)?;
+        }
+        if !policy.has_guests() {
+            return Ok(ChangeGuard::nothing());
+        }
+        let guest = match policy.asker(call.context.session) {
+            Asker::Guest(guest) => Some(guest),
+            Asker::Trusted => None,
+            Asker::AbsentGuest => return Err(Code::Stale.into()),
+        };
+        let is_guest = guest.is_some();
+        let changes = matches!(description.effect, Effect::Change { .. }) && !revokes;
+        let guard = match () {
+            () if moves => match may_block {
+                MayBlock::Yes => Guard::Guests(policy.hold_guests()),
+                MayBlock::No => Guard::Guests(policy.try_hold_guests().ok_or(OpError::WouldBlock)?),
+            },
+            () if is_guest && changes => match may_block {
+                MayBlock::Yes => Guard::Rights(policy.hold_rights()),
+                MayBlock::No => Guard::Rights(policy.try_hold_rights().ok_or(OpError::WouldBlock)?),
+            },
+            () => Guard::None,
+        };
+        if moves {
+            let barred = self.barred_by(request, call.expected)?;
+            if !barred.iter().all(|session| call.barred.contains(session)) {
+                // A directory has moved, or a guest has come, since the announcement.
+                return Err(Code::Busy.into());
+            }
+        }
+        if let Some(guest) = guest.filter(|_| changes) {
+            let session = call.context.session;
+            let rights = GuestRights { parts: &self.parts, guest: &guest, session };
+            self.check_change(&rights, call, request, description)?;
+            form::drop_capabilities(&self.parts, &call.context, request)?;
+        }
+        Ok(ChangeGuard { is_guest, _guard: guard })
+    }
+
+    /// Waits until no guest can use leases of the last run, if a request takes rights away.
+    ///
+    /// # Errors
+    /// `WouldBlock`.
+    fn settle(
+        &self,
+        request: &Request,
+        left: Duration,
+        may_block: MayBlock,
+    ) -> Result<(), OpError> {
+        let takes_rights = match request {
+            Request::Rename { from_dir, from, to_dir, to, .. } => {
+                let is_dir = |dir, name: &Name| {
+                    let found = self.parts.shard.lookup(dir, name);
+                    found.is_ok_and(|entry| entry.attr.kind == FileKind::Directory)
+                };
+                from_dir.ino != to_dir.ino && (is_dir(*from_dir, from) || is_dir(*to_dir, to))
+            }
+            _ => true,
+        };
+        match (takes_rights, may_block) {
+            (false, _) => Ok(()),
+            (true, MayBlock::No) => Err(OpError::WouldBlock),
+            (true, MayBlock::Yes) => {
+                // Only the clock ends those leases.
+                thread::sleep(left);
+                Ok(())
+            }
+        }
+    }
+
+    fn check_change(
+        &self,
+        rights: &GuestRights<'_>,
+        call: &Call,
+        request: &Request,
+        description: &Description,
+    ) -> Result<(), Error> {
+        let Call { context, expected, .. } = call;
+        let GuestRights { parts, guest, .. } = rights;
+        if !parts.policy.admits(guest) {
+            return Err(Code::Stale.into());
+        }
+        if adds_bytes(request, description) {
+            parts.space.admit_guest()?;
+        }
+        if let Some(replayed) = &context.replayed {
+            return check_replayed_bytes(rights, context, request, replayed);
+        }
+        rights.check_change(request, *expected)?;
+        let user = parts.policy.acting_user(guest)?;
+        UserModes { parts, user: &user }.check(request, *expected)
+    }
+}
+
+/// Returns whether a change may take space.
+fn adds_bytes(request: &Request, description: &Description) -> bool {
+    let grows = matches!(description.effect, Effect::Change { grows: true, .. });
+    let writes = matches!(
+        request,
+        Request::Write { .. } | Request::Allocate { .. } | Request::CopyRange { .. }
+    );
+    grows || writes
+}
+
+/// Checks a write that an earlier run has answered. Its open may have ended since then; the guest
+/// names the file.
+///
+/// # Errors
+/// As [`GuestRights::check`].
+pub(super) fn check_replayed_bytes(
+    rights: &GuestRights<'_>,
+    context: &Context,
+    request: &Request,
+    replayed: &Replayed,
+) -> Result<(), Error> {
+    let open = request.describe().subjects.each_open().next().ok_or(Code::BadOpen)?;
+    let is_open = rights.parts.opens.inode_of(OpenKey::of(context, open)).is_ok();
+    let subject = match is_open {
+        true => GuestSubject::Open(open),
+        false => GuestSubject::Node(replayed.node.ok_or(Code::BadOpen)?),
+    };
+    rights.check_right(GuestRight::Write, subject)
+}

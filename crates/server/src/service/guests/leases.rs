@@ -1,0 +1,83 @@
+//! Recalls of everything: what a guest has cached by rights that a change ends.
+//!
+//! A move of a directory ends no lease of what is below it: no request names that. So it is
+//! announced to the guests whose rights it may change, who drop everything, and is carried out
+//! after that. A revocation is answered after that.
+
+use std::sync::Arc;
+
+use pelago_meta::reply_cache::ExpectedNodes;
+use pelago_wire::{Error, FileKind, Handle, InodeId, Request, RequestId, SessionId};
+
+use crate::completion::CancelKey;
+use crate::leases::Wait;
+use crate::service::Dispatcher;
+
+/// The author of changes that no request makes. They are never cancelled.
+const UPKEEP: CancelKey = CancelKey { session: SessionId::DIRECT, request: RequestId(0) };
+
+impl Dispatcher {
+    /// Returns the sessions of guests whose rights a rename may change: it moves a directory.
+    ///
+    /// # Errors
+    /// `Busy` if directories move meanwhile; errors of the table.
+    pub(in crate::service) fn barred_by(
+        &self,
+        request: &Request,
+        expected: Option<ExpectedNodes>,
+    ) -> Result<Vec<SessionId>, Error> {
+        let Request::Rename { from_dir, to_dir, .. } = request else { return Ok(Vec::new()) };
+        if from_dir.ino == to_dir.ino || !self.parts.policy.has_guests() {
+            return Ok(Vec::new());
+        }
+        let is_dir = |ino: InodeId| {
+            let attr = self.parts.shard.attr(Handle::own(ino));
+            attr.is_ok_and(|attr| attr.kind == FileKind::Directory)
+        };
+        // Without expected nodes a name may lead to a directory.
+        let moves_dir = expected.is_none_or(|expected| {
+            [expected.first, expected.second].into_iter().flatten().any(is_dir)
+        });
+        match moves_dir {
+            true => self.parts.policy.barred_by_move(&self.parts.shard, from_dir.ino, to_dir.ino),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Ends the sessions of guests that have no right any more; then calls `then`. Before that
+    /// they, and those that have lost a part of their rights, drop what they have cached, or their
+    /// leases end.
+    pub(in crate::service) fn end_guests(self: &Arc<Self>, then: impl FnOnce() + Send + 'static) {
+        let ended = self.parts.policy.sessions_with_lost_rights();
+        let dispatcher = Arc::clone(self);
+        self.announce_barring(UPKEEP, &[], &ended, move |wait| {
+            if let Some(connections) = dispatcher.connections() {
+                connections.end_guests();
+            }
+            if let Wait::Over(change) = wait {
+                dispatcher.leases.end(change);
+            }
+            then();
+        });
+    }
+
+    /// Ends the sessions of guests that have no right any more, and recalls everything from all
+    /// guests if the policy has changed, or the users as whom they act: at most once a second.
+    pub(in crate::service) fn look_at_guests(self: &Arc<Self>) {
+        let policy = &self.parts.policy;
+        if !policy.has_guests() || !policy.may_close() {
+            return;
+        }
+        if policy.has_new_terms() {
+            let dispatcher = Arc::clone(self);
+            self.announce_barring(UPKEEP, &[], &policy.sessions(), move |wait| {
+                if let Wait::Over(change) = wait {
+                    dispatcher.leases.end(change);
+                }
+            });
+        }
+        if let Some(connections) = self.connections() {
+            connections.end_guests();
+        }
+    }
+}

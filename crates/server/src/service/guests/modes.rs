@@ -1,0 +1,142 @@
+//! The check of modes for the user as whom a guest acts: a guest can do no more than the user who
+//! has shared the directory. No kernel has checked that, because the guest's kernel is not trusted.
+
+use pelago_meta::reply_cache::ExpectedNodes;
+use pelago_wire::{
+    Attr, Code, Error, Handle, InodeId, ModeRights, Permissions, Process, Request, SetAttr, SetTime,
+};
+
+use crate::policy::User;
+use crate::service::Parts;
+
+/// The bit of a directory in which only owners remove names (`unlink(2)`).
+const STICKY: u16 = 0o1000;
+
+/// A user, and the parts that have the modes.
+#[derive(Clone, Copy)]
+pub(super) struct UserModes<'a> {
+    pub(super) parts: &'a Parts,
+    pub(super) user: &'a User,
+}
+
+impl UserModes<'_> {
+    /// Checks that the user may make a request (`path_resolution(7)`). Opens were checked when they
+    /// were made.
+    ///
+    /// # Errors
+    /// `AccessDenied`; `NotPermitted` for what only an owner may; `Stale`.
+    pub(super) fn check(
+        &self,
+        request: &Request,
+        expected: Option<ExpectedNodes>,
+    ) -> Result<(), Error> {
+        if self.user.uid == 0 {
+            return Ok(());
+        }
+        match request {
+            Request::Lookup { dir, .. } => self.needs(ModeRights::SEARCH, *dir),
+            Request::List { dir, .. } => self.needs(ModeRights::READ, *dir),
+            Request::GetXattr { node, .. } | Request::ListXattr { node } => {
+                self.needs(ModeRights::READ, *node)
+            }
+            Request::SetXattr { node, .. } | Request::RemoveXattr { node, .. } => {
+                self.needs(ModeRights::WRITE, *node)
+            }
+            Request::Open { node, flags, .. } => {
+                let writes = flags.write || flags.truncate;
+                if flags.read || !writes {
+                    self.needs(ModeRights::READ, *node)?;
+                }
+                if writes { self.needs(ModeRights::WRITE, *node) } else { Ok(()) }
+            }
+            Request::SetAttr { node, open, set } => {
+                self.check_attributes(*node, open.is_some(), set)
+            }
+            Request::Create { dir, .. }
+            | Request::CreateUnnamed { dir, .. }
+            | Request::MakeDir { dir, .. }
+            | Request::MakeNode { dir, .. }
+            | Request::Symlink { dir, .. }
+            | Request::Link { dir, .. } => self.needs(ModeRights::CHANGE_NAMES, *dir),
+            Request::Unlink { dir, .. } | Request::RemoveDir { dir, .. } => {
+                self.needs(ModeRights::CHANGE_NAMES, *dir)?;
+                self.check_sticky(*dir, expected.ok_or(Code::Busy)?.first)
+            }
+            Request::Rename { from_dir, to_dir, .. } => {
+                let ExpectedNodes { first, second } = expected.ok_or(Code::Busy)?;
+                self.needs(ModeRights::CHANGE_NAMES, *from_dir)?;
+                self.needs(ModeRights::CHANGE_NAMES, *to_dir)?;
+                self.check_sticky(*from_dir, first)?;
+                self.check_sticky(*to_dir, second)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn needs(&self, wanted: ModeRights, node: Handle) -> Result<(), Error> {
+        match self.parts.shard.may(&self.process(), wanted, node)? {
+            true => Ok(()),
+            false => Err(Code::AccessDenied.into()),
+        }
+    }
+
+    fn process(&self) -> Process<'_> {
+        let User { uid, gid, groups } = self.user;
+        Process { uid: *uid, gid: *gid, groups, reads_all: *uid == 0 }
+    }
+
+    /// Checks a change of attributes (`chmod(2)`, `truncate(2)`, `utimensat(2)`).
+    fn check_attributes(&self, node: Handle, is_open: bool, set: &SetAttr) -> Result<(), Error> {
+        if set.size.is_some() && !is_open {
+            self.needs(ModeRights::WRITE, node)?;
+        }
+        let times = [set.atime, set.mtime];
+        let are_now = times.iter().flatten().all(|time| *time == SetTime::Now);
+        let sets_times = times.iter().flatten().count() > 0;
+        if set.mode.is_none() && !sets_times {
+            return Ok(());
+        }
+        if self.parts.shard.attr(node)?.uid == self.user.uid {
+            return Ok(());
+        }
+        match set.mode.is_none() && are_now {
+            // As a write, which an open may already make.
+            true if is_open => Ok(()),
+            true => self.needs(ModeRights::WRITE, node),
+            false => Err(Code::NotPermitted.into()),
+        }
+    }
+
+    /// Checks that the user may remove the name of a node from a directory with the sticky bit.
+    fn check_sticky(&self, dir: Handle, node: Option<InodeId>) -> Result<(), Error> {
+        let (Some(node), Attr { mode, uid, .. }) = (node, self.parts.shard.attr(dir)?) else {
+            return Ok(());
+        };
+        if mode & STICKY == 0 || uid == self.user.uid {
+            return Ok(());
+        }
+        match self.parts.shard.attr(Handle::own(node))?.uid == self.user.uid {
+            true => Ok(()),
+            false => Err(Code::NotPermitted.into()),
+        }
+    }
+
+    /// Returns which of read (4), write (2) and execute (1) a node of these attributes grants to
+    /// the user. User 0 may do everything; it sees the bits of the owner.
+    pub(super) fn bits(&self, attr: &Attr) -> u16 {
+        let Attr { mode, uid, gid, .. } = *attr;
+        if self.user.uid == 0 {
+            return mode >> 6 & 7;
+        }
+        // The node may have an access list, which its row says.
+        let file = Permissions { uid, gid, mode, has_acl: attr.has_xattrs };
+        let process = self.process();
+        let listed = |wanted| self.parts.shard.may(&process, wanted, Handle::own(attr.ino));
+        let may = |wanted: ModeRights| {
+            let list = || listed(wanted).map(|may| if may { wanted.bits() } else { 0 });
+            process.may(wanted, &file, list).unwrap_or(false)
+        };
+        let all = [ModeRights::READ, ModeRights::WRITE, ModeRights::EXECUTE];
+        all.into_iter().filter(|wanted| may(*wanted)).fold(0, |bits, wanted| bits | wanted.bits())
+    }
+}

@@ -1,0 +1,206 @@
+//! The check of a guest's rights to the subjects of a request.
+
+use pelago_data::OpenKey;
+use pelago_keynote::Right;
+use pelago_meta::reply_cache::ExpectedNodes;
+use pelago_meta::shard::Placement;
+use pelago_wire::{
+    Code, Error, ForGuest, GuestRight, GuestSubject, Handle, InodeId, Name, Needs, RenameFlags,
+    Request, SessionId,
+};
+
+use crate::policy::{Guest, RightSet};
+use crate::service::Parts;
+
+/// The number of attempts to find a position while directories move.
+const ATTEMPTS: u32 = 8;
+
+/// The rights of a guest, and the parts that decide about them.
+#[derive(Clone, Copy)]
+pub(super) struct GuestRights<'a> {
+    pub(super) parts: &'a Parts,
+    pub(super) guest: &'a Guest,
+    pub(super) session: SessionId,
+}
+
+/// The position of a subject, and the rights of the guest to it.
+#[derive(Clone)]
+pub(super) struct Found {
+    pub(super) position: Placement,
+    pub(super) rights: RightSet,
+}
+
+impl GuestRights<'_> {
+    /// Returns all subjects, if the guest has all rights that are needed.
+    ///
+    /// # Errors
+    /// As [`GuestRights::find`], for any subject; `AccessDenied` if the guest has other rights to
+    /// all of them.
+    pub(super) fn check(&self, needs: &Needs) -> Result<Vec<Found>, Error> {
+        let found: Result<Vec<Found>, Error> =
+            needs.each().map(|(_, subject)| self.find(subject)).collect();
+        let found = found?;
+        let mut granted = needs.each().zip(&found);
+        match granted.all(|((right, subject), found)| self.suffices(right, subject, found.rights)) {
+            true => Ok(found),
+            false => Err(Code::AccessDenied.into()),
+        }
+    }
+
+    /// Checks one right to one subject.
+    ///
+    /// # Errors
+    /// As [`GuestRights::check`].
+    pub(super) fn check_right(
+        &self,
+        right: GuestRight,
+        subject: GuestSubject,
+    ) -> Result<(), Error> {
+        match self.suffices(right, subject, self.find(subject)?.rights) {
+            true => Ok(()),
+            false => Err(Code::AccessDenied.into()),
+        }
+    }
+
+    /// Returns whether rights to a subject suffice. By an open that has created its file, the guest
+    /// may write without the right to.
+    fn suffices(&self, right: GuestRight, subject: GuestSubject, rights: RightSet) -> bool {
+        let has = |right| rights.has(right);
+        match (right, subject) {
+            (GuestRight::Any, _) => true,
+            (GuestRight::Read, _) => has(Right::Read),
+            (GuestRight::Write, GuestSubject::Node(_)) => has(Right::Write),
+            (GuestRight::Write, GuestSubject::Open(open)) => {
+                has(Right::Write) || self.guest.made().contains_key(&open)
+            }
+            (GuestRight::Create, _) => has(Right::Create),
+            (GuestRight::Delete, _) => has(Right::Delete),
+        }
+    }
+
+    /// Returns the present position of a subject, and the rights of the guest to it.
+    ///
+    /// # Errors
+    /// `Stale` if it has none, as for a node that does not exist; `BadOpen`; `Busy` if directories
+    /// move all the time.
+    pub(super) fn find(&self, subject: GuestSubject) -> Result<Found, Error> {
+        let node = match subject {
+            GuestSubject::Node(node) => node,
+            GuestSubject::Open(open) => {
+                self.parts.opens.handle_of(OpenKey { session: self.session, open })?
+            }
+        };
+        let has_it_open = || self.guest.made().values().any(|made| *made == node.ino);
+        let is_open = matches!(subject, GuestSubject::Open(_)) || has_it_open();
+        self.find_at(|| {
+            let position = self.parts.shard.placement(node, is_open)?;
+            let has_it_open = || self.parts.opens.is_open_in(self.session, node.ino);
+            // A kernel asks for the attributes of an open file that was removed by its handle.
+            match position.dirs.is_empty() && !is_open && has_it_open() {
+                true => self.parts.shard.placement(node, true),
+                false => Ok(position),
+            }
+        })
+    }
+
+    /// Returns the file to which a name in a directory leads that is not granted itself. A share of
+    /// a file grants nothing of its directory, so the file decides; all else there looks as if that
+    /// did not exist.
+    ///
+    /// # Errors
+    /// As [`GuestRights::find`].
+    pub(super) fn find_named(&self, dir: Handle, name: &Name) -> Result<Found, Error> {
+        self.find_at(|| self.parts.shard.placement_of_name(dir.ino, name))
+    }
+
+    fn find_at(&self, position: impl Fn() -> Result<Placement, Error>) -> Result<Found, Error> {
+        for _ in 0..ATTEMPTS {
+            let position = position()?;
+            match self.rights(&position) {
+                // A directory has moved meanwhile.
+                Err(error) if error.code == Code::Busy => {}
+                Err(error) => return Err(error),
+                Ok(rights) if rights.is_empty() => return Err(Code::Stale.into()),
+                Ok(rights) => return Ok(Found { position, rights }),
+            }
+        }
+        Err(Code::Busy.into())
+    }
+
+    /// Returns the rights of the guest in all directories of a node.
+    ///
+    /// # Errors
+    /// `Busy` if directories have moved since; errors of the table.
+    fn rights(&self, position: &Placement) -> Result<RightSet, Error> {
+        let Parts { policy, shard, .. } = self.parts;
+        let mut all = RightSet::default();
+        for dir in &position.dirs {
+            all = all.or(policy.rights(self.guest, shard, position, *dir, &Right::ALL)?);
+        }
+        Ok(all)
+    }
+
+    /// Checks a change again, while no right changes and no node moves.
+    ///
+    /// # Errors
+    /// As [`GuestRights::check`]; `CrossHome` if a node would get a name in a directory that grants
+    /// more; `Busy` if its names lead to other nodes all the time.
+    pub(super) fn check_change(
+        &self,
+        request: &Request,
+        expected: Option<ExpectedNodes>,
+    ) -> Result<(), Error> {
+        if let ForGuest::Needs(needs) = request.for_guest() {
+            self.check(&needs)?;
+        }
+        if matches!(request, Request::Link { .. } | Request::Rename { .. })
+            && self.parts.policy.reads_names(self.guest)
+        {
+            // The new name may grant more.
+            return Err(Code::CrossHome.into());
+        }
+        match request {
+            Request::SetAttr { node, open: Some(open), .. } => {
+                // The rights to one file are none to another.
+                let opened = OpenKey { session: self.session, open: *open };
+                match self.parts.opens.inode_of(opened)? == node.ino {
+                    true => Ok(()),
+                    false => Err(Code::BadOpen.into()),
+                }
+            }
+            Request::Link { node, dir, .. } => self.check_no_gain(*node, *dir),
+            Request::Rename { from_dir, to_dir, flags, .. } => {
+                let ExpectedNodes { first, second } = expected.ok_or(Code::Busy)?;
+                let is_replaced = second.is_some() && flags.replaces();
+                if is_replaced && !self.find(GuestSubject::Node(*to_dir))?.rights.has(Right::Delete)
+                {
+                    return Err(Code::AccessDenied.into());
+                }
+                if from_dir.ino == to_dir.ino {
+                    return Ok(());
+                }
+                self.check_moved(first, *to_dir)?;
+                let back = second.filter(|_| *flags == RenameFlags::Exchange);
+                self.check_moved(back, *from_dir)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_moved(&self, node: Option<InodeId>, dir: Handle) -> Result<(), Error> {
+        node.map_or(Ok(()), |node| self.check_no_gain(Handle::own(node), dir))
+    }
+
+    /// Checks that a guest gains no right to a node by a name in a directory: it could link a file
+    /// that it may read into a directory where it may write.
+    ///
+    /// # Errors
+    /// `CrossHome`, so that programs copy the file; `Stale` if the node is not granted.
+    fn check_no_gain(&self, node: Handle, dir: Handle) -> Result<(), Error> {
+        let there = self.find(GuestSubject::Node(dir))?.rights;
+        match self.find(GuestSubject::Node(node))?.rights.has_all(there) {
+            true => Ok(()),
+            false => Err(Code::CrossHome.into()),
+        }
+    }
+}
