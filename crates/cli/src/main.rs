@@ -116,6 +116,7 @@ fn run(verb: Verb) -> Outcome<ExitCode> {
         Verb::Share(args) => verbs::share::run(&args),
         Verb::Attach(args) => verbs::attach::run(&args),
         Verb::Revoke(args) => verbs::revoke::run(&args),
+        Verb::Log(args) => verbs::log::run(&args),
         Verb::Check(args) => verbs::check::run(&args),
         Verb::Bench(args) => verbs::bench::run(args),
         Verb::Version(args) => verbs::version::run(&args),

@@ -9,6 +9,7 @@ pub(crate) mod find;
 pub(crate) mod get;
 pub(crate) mod join;
 pub(crate) mod key;
+pub(crate) mod log;
 pub(crate) mod mount;
 pub(crate) mod revoke;
 pub(crate) mod serve;
@@ -45,6 +46,7 @@ Share it:
   share     Share a folder with a person, who gets to read it
   attach    Mount a folder that was shared with this user
   revoke    Take a credential back
+  log       Print who has used a volume as a guest, and what was refused
   key       Create keys, name them, and say which machines may connect
 
 Work on it in several offices:
@@ -89,6 +91,7 @@ pub(crate) enum Verb {
     Share(share::Args),
     Attach(attach::Args),
     Revoke(revoke::Args),
+    Log(log::Args),
     Site(site::Args),
     Wait(wait::Args),
     Join(join::Args),
@@ -113,6 +116,7 @@ impl Verb {
             Self::Share(args) => args.json,
             Self::Attach(args) => args.json,
             Self::Revoke(args) => args.json,
+            Self::Log(args) => args.json,
             Self::Site(args) => args.json(),
             Self::Wait(args) => args.json,
             Self::Join(args) => args.json,

@@ -28,9 +28,9 @@ macro_rules! needs {
     };
 }
 
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 19] = [
     "up", "serve", "mount", "unmount", "status", "find", "tag", "get", "share", "attach", "revoke",
-    "key", "site", "join", "wait", "check", "bench", "version",
+    "log", "key", "site", "join", "wait", "check", "bench", "version",
 ];
 
 #[test]

@@ -31,19 +31,26 @@ use pelago_wire::{
 use quick_cache::sync::Cache;
 
 use attach::Attached;
-use chain::Chain;
+use audit::{Audit, End, SessionAudit};
+use chain::{Chain, Link};
 use decision::{Decision, Question};
 use decisions::{DecidedAt, Decisions, Epoch};
 use moment::Moment;
-use roots::Roots;
+use roots::{InForce, Roots};
 use scope::may_read;
 use users::Users;
+use watched::OnChange;
+
+pub(crate) use audit::Subject;
 
 pub(crate) use users::User;
 
 pub(crate) use right_set::RightSet;
 
+use crate::pool::Pool;
+
 mod attach;
+mod audit;
 mod chain;
 mod decision;
 mod decisions;
@@ -97,6 +104,8 @@ pub(crate) struct Policy {
     decisions: Decisions,
     /// The present second, and its attributes.
     moment: Mutex<(u64, Arc<Moment>)>,
+    /// `None` if the volume has no folder, or is not written.
+    audit: Option<Arc<Audit>>,
     /// Held for reading while a guest's change is checked and made, for writing while nodes move or
     /// rights end. Taken before the locks of the shard.
     holding: RwLock<()>,
@@ -118,6 +127,7 @@ pub(crate) struct Guest {
     attached: Attached,
     /// The address of its machine, as the attribute has it, if that decides.
     address: Option<String>,
+    audit: SessionAudit,
     /// The opens by which it has created files, which it may write by them.
     made: Mutex<HashMap<OpenId, InodeId>>,
     acting: ActingUser,
@@ -163,16 +173,19 @@ pub(crate) struct Revoked {
 }
 
 impl Policy {
-    /// Returns the policy of the volume in this folder.
+    /// Returns the policy of the volume in this folder. The pool writes the audit log; `None` if
+    /// there is to be none.
     pub(crate) fn new(
         volume: VolumeId,
         folder: Option<Folder>,
         revoked: Vec<RevokedCredential>,
+        audited: Option<Arc<Pool>>,
     ) -> Self {
+        let audit = folder.clone().zip(audited).map(|(folder, pool)| Audit::new(folder, pool));
         let by = |sentence: &[u8]| Revocation::parse(sentence).ok().map(|sentence| sentence.by);
         let revoked = revoked.iter().map(|revoked| (revoked.id, by(&revoked.sentence))).collect();
         let users = folder.clone().map(Users::new);
-        let roots = folder.map(Roots::new);
+        let roots = folder.map(|folder| Roots::new(folder, record_roots(audit.clone())));
         // Without a policy the last run had no guest.
         let had_policy = roots.as_ref().is_some_and(|roots| roots.policy().is_some());
         Self {
@@ -188,6 +201,7 @@ impl Policy {
             any: AtomicBool::new(false),
             decisions: Decisions::new(),
             moment: Mutex::new((0, Arc::new(Moment::at(0)))),
+            audit,
             holding: RwLock::new(()),
             started: Instant::now(),
             is_settled: AtomicBool::new(!had_policy),
@@ -208,7 +222,10 @@ impl Policy {
         let no_reason = || GuestRefusal(String::new());
         let roots = self.roots.as_ref().ok_or_else(no_reason)?;
         let chain = Chain::read(texts, &Principal(*principal), roots)?;
-        self.check(&chain, principal)?;
+        if let Err(refusal) = self.check(&chain, principal) {
+            self.note_refused(principal, &chain);
+            return Err(refusal);
+        }
         if self.user_of(&chain, principal).is_none() {
             return Err(GuestRefusal("the server does not know as whom you would act".to_owned()));
         }
@@ -252,14 +269,31 @@ impl Policy {
         let GuestGrant { principal, address, .. } = *grant;
         let address = address.map(|octets| address_text(IpAddr::from(octets)));
         let known = guests.get(&session).and_then(Option::as_ref);
-        if known.is_none_or(|known| known.chain.id != chain.id) {
+        let begun = if known.is_none_or(|known| known.chain.id != chain.id) {
             let made = Mutex::default();
             let acting = ActingUser::default();
             let attached = Attached::default();
-            let guest = Guest { session, principal, chain, attached, address, made, acting };
-            guests.insert(session, Some(Arc::new(guest)));
-        }
+            let audit = SessionAudit::default();
+            let guest = Arc::new(Guest {
+                session,
+                principal,
+                chain,
+                attached,
+                address,
+                audit,
+                made,
+                acting,
+            });
+            guests.insert(session, Some(Arc::clone(&guest)));
+            Some(guest)
+        } else {
+            None
+        };
         self.any.store(true, Ordering::Release);
+        drop(guests);
+        if let Some((audit, guest)) = self.audit.as_ref().zip(begun) {
+            audit.begin(moment::seconds(), &guest);
+        }
         Ok(())
     }
 
@@ -279,8 +313,10 @@ impl Policy {
     pub(crate) fn end(&self, session: SessionId) {
         if self.any.load(Ordering::Acquire) {
             let mut guests = self.guests.write();
-            guests.remove(&session);
+            let ended = guests.remove(&session);
             self.any.store(!guests.is_empty(), Ordering::Release);
+            drop(guests);
+            ended.iter().flatten().for_each(|guest| self.note_ended(guest));
         }
     }
 
@@ -560,8 +596,11 @@ impl Policy {
     /// When this returns, no change is being made by it.
     pub(crate) fn revoke(&self, revoked: &Revoked) {
         let _no_change = self.hold_guests();
-        self.revoked.write().insert(revoked.id, Some(revoked.by));
+        let before = self.revoked.write().insert(revoked.id, Some(revoked.by));
         self.revocations.fetch_add(1, Ordering::AcqRel);
+        if let Some(audit) = self.audit.as_ref().filter(|_| before.is_none()) {
+            audit.revocation(moment::seconds(), revoked);
+        }
     }
 
     /// Writes into the volume's format that it may have revocations, so that a program which does
@@ -578,7 +617,81 @@ impl Policy {
         }
     }
 
+    /// Records the first use of a right in a session.
+    #[inline]
+    pub(crate) fn note_use(&self, guest: &Guest, subject: &Subject<'_>) {
+        if let Some(audit) = &self.audit
+            && guest.audit.is_first_use(subject.rights)
+        {
+            audit.first_use(moment::seconds(), guest, subject);
+        }
+    }
+
+    /// Records a denial.
+    pub(crate) fn note_denied(&self, guest: &Guest, subject: &Subject<'_>) {
+        if let Some(audit) = &self.audit {
+            audit.denial(moment::seconds(), guest, subject);
+        }
+    }
+
+    /// Records that a chain opens no session any more.
+    fn note_refused(&self, principal: &[u8; 32], chain: &Chain) {
+        let Some(audit) = &self.audit else { return };
+        if let Some((why, link)) = self.fault_of(chain) {
+            audit.refusal(moment::seconds(), &Principal(*principal), chain, &why, Some(link));
+        }
+    }
+
+    /// Records the end of a session.
+    fn note_ended(&self, guest: &Guest) {
+        let Some(audit) = &self.audit else { return };
+        let (why, link) = match self.fault_of(&guest.chain) {
+            Some((why, link)) => (why, Some(link)),
+            None => (End::Closed, None),
+        };
+        audit.end(moment::seconds(), guest, &why, link);
+    }
+
+    /// Writes the lines of the audit log that wait. Blocks on the disk.
+    pub(crate) fn write_audit(&self) {
+        if let Some(audit) = &self.audit {
+            audit.write();
+        }
+    }
+
+    /// Returns the reason why a chain holds no more, and the link to blame; `None` if it holds.
+    fn fault_of<'a>(&self, chain: &'a Chain) -> Option<(End, &'a Link)> {
+        let first = chain.links.first()?;
+        if !self.is_root(&first.authorizer) {
+            return Some((End::NoRoot, first));
+        }
+        let revoked = self.revoked.read();
+        if let Some(link) = chain.links.iter().find(|link| {
+            let mut keys = link.assertion.licensees().keys();
+            let is_void = |id: &[u8; 32]| revoked.contains_key(id);
+            is_void(&link.id) || is_void(&link.authorizer.0) || keys.any(|key| is_void(&key.0))
+        }) {
+            return Some((End::Revoked, link));
+        }
+        drop(revoked);
+        let (_, moment) = self.now();
+        let ended = chain.links.iter().find(|link| {
+            let until = link.share.as_ref().and_then(|share| share.until.as_deref());
+            until.is_some_and(|until| until <= moment.now.as_str())
+        });
+        ended.map(|link| (End::Expired, link))
+    }
+
     fn is_root(&self, key: &Principal) -> bool {
         self.roots.as_ref().is_some_and(|roots| roots.has(key))
     }
+}
+
+/// Returns the function that records the roots which were read.
+fn record_roots(audit: Option<Arc<Audit>>) -> OnChange<InForce> {
+    Box::new(move |roots| {
+        if let Some(audit) = &audit {
+            audit.policy(moment::seconds(), roots.keys.iter());
+        }
+    })
 }

@@ -341,6 +341,7 @@ impl Server {
             }
         }
         self.service.stop();
+        self.core.policy.write_audit();
         self.core.host.stop_workers();
         self.replaced.release_all();
         let saved = self.save_all();
@@ -412,6 +413,7 @@ impl Drop for Server {
             return;
         }
         self.service.stop();
+        self.core.policy.write_audit();
         self.core.host.stop_workers();
         self.mirror.stop(Duration::ZERO);
         self.core.host.stop_commits();

@@ -68,7 +68,7 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
 
 /// Returns the policy of a volume without roots.
 fn no_guests() -> Arc<Policy> {
-    Arc::new(Policy::new(VolumeId([0; 16]), None, Vec::new()))
+    Arc::new(Policy::new(VolumeId([0; 16]), None, Vec::new(), None))
 }
 
 /// Returns a search index that no worker builds.

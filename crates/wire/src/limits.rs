@@ -85,6 +85,13 @@ pub const STORE_DEAD_SECONDS: u64 = 6;
 pub const SERVERS_ASKED_SECONDS: u64 = 10;
 /// Credentials of one volume that were taken back.
 pub const REVOCATIONS: usize = 65_536;
+/// Bytes of the audit log of a volume. Beyond that the oldest days are removed.
+pub const AUDIT_BYTES: u64 = 256 << 20;
+/// Bytes of the audit log of one day. Further lines of that day are only counted.
+pub const AUDIT_DAY_BYTES: u64 = 32 << 20;
+/// Bytes of the audit log of one day about the guests of one credential of the volume's roots.
+/// Further lines of that day are only counted.
+pub const AUDIT_SHARE_BYTES: usize = 2 << 20;
 /// Nodes and names that one recall names: as many as one request changes.
 pub const RECALL_THINGS: usize = 8;
 /// Bytes of the body of a recall.

@@ -30,6 +30,19 @@ impl Moment {
         let weekday = date.weekday().number_days_from_sunday().to_string();
         Self { now: format!("{day}{time}{:02}", date.second()), time, weekday }
     }
+
+    /// Returns the day, as ISO 8601 writes it.
+    pub(super) fn day(&self) -> String {
+        let part = |from: usize, to: usize| self.now.get(from..to).unwrap_or_default();
+        [part(0, 4), part(4, 6), part(6, 8)].join("-")
+    }
+
+    /// Returns the moment as ISO 8601 writes it, in UTC.
+    pub(super) fn written(&self) -> String {
+        let part = |from: usize, to: usize| self.now.get(from..to).unwrap_or_default();
+        let time = [part(8, 10), part(10, 12), part(12, 14)].join(":");
+        format!("{}T{time}Z", self.day())
+    }
 }
 
 /// Returns the seconds since 1970 of a text as [`Moment::now`] has it. A text with more bytes after
@@ -70,5 +83,6 @@ mod tests {
         assert_eq!(seconds_of(b"2026"), None, "too short");
         assert_eq!(seconds_of(b"202603+9000000"), None, "a sign");
         assert_eq!(print(&moment.now), "on 2026-12-31 at 23:59 UTC");
+        assert_eq!(moment.written(), "2026-12-31T23:59:59Z");
     }
 }

@@ -10,7 +10,7 @@ use pelago_store::folder::Folder;
 use pelago_store::volume;
 
 use super::scope::{grants_all_below, may_read};
-use super::watched::{Source, Watched};
+use super::watched::{OnChange, Source, Watched};
 
 /// The roots of a volume, which follow changes of the file. Without a file there is no root.
 pub(super) struct Roots {
@@ -19,8 +19,8 @@ pub(super) struct Roots {
 
 /// The roots that are in force.
 #[derive(Default)]
-struct InForce {
-    keys: HashSet<Principal>,
+pub(super) struct InForce {
+    pub(super) keys: HashSet<Principal>,
     /// The text; `None` without a file.
     policy: Option<Arc<Assertion>>,
     /// True if the policy asks for the address of a guest.
@@ -28,14 +28,15 @@ struct InForce {
 }
 
 impl Roots {
-    pub(super) fn new(folder: Folder) -> Self {
+    /// `on_change` gets the roots when they were read first, and when they have changed.
+    pub(super) fn new(folder: Folder, on_change: OnChange<InForce>) -> Self {
         let source = Source {
             name: volume::POLICY,
             what: "the roots",
             limit: CREDENTIAL_BYTES,
             read: InForce::read,
         };
-        Self { file: Watched::new(folder, source) }
+        Self { file: Watched::new(folder, source).with_on_change(on_change) }
     }
 
     /// Returns the folder of the volume.

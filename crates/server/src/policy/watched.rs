@@ -23,6 +23,9 @@ pub(super) struct Source<T> {
     pub(super) read: fn(&[u8]) -> Result<T, String>,
 }
 
+/// Gets a new content of a file, under the lock of the state.
+pub(super) type OnChange<T> = Box<dyn Fn(&T) + Send + Sync>;
+
 /// The content of a file, which follows changes of it.
 ///
 /// No thread watches the file: a query checks it if the last check was half a second ago. If the
@@ -31,6 +34,7 @@ pub(super) struct Source<T> {
 pub(super) struct Watched<T> {
     folder: Folder,
     source: Source<T>,
+    on_change: Option<OnChange<T>>,
     /// A leaf lock, held during a check of the file.
     state: Mutex<State<T>>,
 }
@@ -62,7 +66,12 @@ struct Stamp {
 
 impl<T: Default> Watched<T> {
     pub(super) fn new(folder: Folder, source: Source<T>) -> Self {
-        Self { folder, source, state: Mutex::default() }
+        Self { folder, source, on_change: None, state: Mutex::default() }
+    }
+
+    /// Adds the function that gets each new content.
+    pub(super) fn with_on_change(self, on_change: OnChange<T>) -> Self {
+        Self { on_change: Some(on_change), ..self }
     }
 
     /// Returns the folder of the volume.
@@ -86,7 +95,8 @@ impl<T: Default> Watched<T> {
         let what = self.source.what;
         match self.read(state.seen) {
             Ok(Some((content, stamp))) => {
-                if state.seen != stamp {
+                let is_new = state.seen != stamp;
+                if is_new {
                     state.changes += 1;
                     tracing::info!("read {what} of the volume");
                 }
@@ -94,6 +104,9 @@ impl<T: Default> Watched<T> {
                 state.seen = stamp;
                 state.is_known = true;
                 state.problem = None;
+                if let Some(on_change) = self.on_change.as_ref().filter(|_| is_new) {
+                    on_change(&state.content);
+                }
             }
             Ok(None) => state.problem = None,
             Err(problem) => {

@@ -148,7 +148,10 @@ fn recover(
     let revoked = shard.revocations().map_err(failed)?;
     let others = shard.sites().map_err(failed)?;
     let folder = volume.map(|open| open.volume.folder().clone());
-    let policy = Arc::new(Policy::new(parts.volume, folder.clone(), revoked));
+    // The folder of a shared store is not this server's alone.
+    let is_audited = !options.read_only && volume.is_some_and(|open| !open.volume.is_shared());
+    let audited = is_audited.then(|| Arc::clone(&host.pool));
+    let policy = Arc::new(Policy::new(parts.volume, folder.clone(), revoked, audited));
     let sites = sites(&parts, folder, &shard, &durability, others, options.remote_timeout);
     let core = Core {
         host,

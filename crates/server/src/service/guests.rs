@@ -26,6 +26,7 @@ use crate::policy::{Guest, RightSet, User};
 use modes::UserModes;
 use rights::{Found, GuestRights};
 
+mod audited;
 mod change_guard;
 mod form;
 mod leases;
@@ -240,12 +241,23 @@ impl GuestCall {
         UserModes { parts: &self.dispatcher.parts, user: &self.user }
     }
 
+    /// Decides whether the request is carried out, and records first uses and denials.
+    fn admit(&self) -> Result<Admitted, Error> {
+        let decided = self.decide();
+        match &decided {
+            Ok(Admitted::Granted(granted)) => self.note_use(granted),
+            Ok(Admitted::Answered(_)) => {}
+            Err(error) => self.note_denied(*error),
+        }
+        decided
+    }
+
     /// Decides whether the request is carried out.
     ///
     /// # Errors
     /// `AccessDenied` for a request that no guest may make on a granted node; `Stale` for a node
     /// that is not granted, which looks as one that does not exist.
-    fn admit(&self) -> Result<Admitted, Error> {
+    fn decide(&self) -> Result<Admitted, Error> {
         let Self { dispatcher, guest, context, request, attempt, .. } = self;
         let parts = &dispatcher.parts;
         if *attempt >= ATTEMPTS {

@@ -3,6 +3,7 @@
 
 mod admission;
 mod attaching;
+mod audited;
 mod chains;
 mod files;
 mod keys;

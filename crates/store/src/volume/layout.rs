@@ -31,6 +31,8 @@ pub(super) const KEYS_NEW: &str = "keys.new";
 /// replaced by `LISTEN_NEW`.
 pub const LISTEN: &str = "listen";
 pub(super) const LISTEN_NEW: &str = "listen.new";
+/// The folder of the audit log.
+pub const AUDIT: &str = "audit";
 
 /// The file in the folder of a server of a shared store with the path of the store and the id of
 /// its volume; it is replaced by `STORE_NEW`.

@@ -43,7 +43,7 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("policy"), policy(&[principal(1)], &[]).unwrap()).unwrap();
         let opened = Folder::open(folder.path()).unwrap();
-        let world = Self { policy: Policy::new(VOLUME, Some(opened), Vec::new()), folder };
+        let world = Self { policy: Policy::new(VOLUME, Some(opened), Vec::new(), None), folder };
         if let Some(keys) = keys {
             world.put(keys);
         }

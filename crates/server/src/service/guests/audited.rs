@@ -1,0 +1,87 @@
+//! The requests of guests in the audit log: first uses of rights, and denials.
+
+use pelago_data::OpenKey;
+use pelago_keynote::Right;
+use pelago_wire::{Code, Error, ForGuest, GuestRight, Handle, InodeId};
+
+use super::{Granted, GuestCall};
+use crate::policy::Subject;
+
+impl GuestCall {
+    /// Records the first use of rights in this session.
+    #[inline]
+    pub(super) fn note_use(&self, granted: &Granted) {
+        let Some(found) = granted.subjects.last() else { return };
+        let policy = &self.dispatcher.parts.policy;
+        let operation = self.request.describe().operation;
+        let node = Some(found.position.ino);
+        self.each_need(|rights| {
+            policy.note_use(&self.guest, &Subject { operation, rights, node });
+        });
+    }
+
+    /// Records a denial. A node that does not exist is not denied.
+    #[cold]
+    pub(super) fn note_denied(&self, error: Error) {
+        let node = self.first_node();
+        let is_denial = match (error.code, node) {
+            (Code::AccessDenied, _) => true,
+            (Code::Stale, Some(node)) => {
+                self.dispatcher.parts.shard.placement(Handle::own(node), true).is_ok()
+            }
+            _ => false,
+        };
+        if is_denial {
+            let operation = self.request.describe().operation;
+            let rights = &self.needed();
+            let subject = Subject { operation, rights, node };
+            self.dispatcher.parts.policy.note_denied(&self.guest, &subject);
+        }
+    }
+
+    /// Calls `note` with each right that the request needs; with all rights, of which one
+    /// suffices, for a need of any.
+    fn each_need(&self, note: impl Fn(&[Right])) {
+        match self.request.for_guest() {
+            ForGuest::Needs(needs) => needs.each().for_each(|(right, _)| note(named(right))),
+            _ => note(&Right::ALL),
+        }
+    }
+
+    /// Returns the rights that the request needs; none if no guest may make it.
+    fn needed(&self) -> Vec<Right> {
+        match self.request.for_guest() {
+            ForGuest::Needs(needs) => {
+                let mut rights: Vec<Right> = Vec::new();
+                for right in needs.each().flat_map(|(right, _)| named(right)) {
+                    if !rights.contains(right) {
+                        rights.push(*right);
+                    }
+                }
+                rights
+            }
+            ForGuest::Never => Vec::new(),
+            _ => Right::ALL.to_vec(),
+        }
+    }
+
+    /// Returns the first node that the request is about.
+    fn first_node(&self) -> Option<InodeId> {
+        let subjects = self.request.describe().subjects;
+        let opens = &self.dispatcher.parts.opens;
+        let session = self.context.session;
+        let of_open = |open| opens.inode_of(OpenKey { session, open }).ok();
+        subjects.each_inode().next().or_else(|| subjects.each_open().find_map(of_open))
+    }
+}
+
+/// Returns the rights of which a need names one.
+const fn named(right: GuestRight) -> &'static [Right] {
+    match right {
+        GuestRight::Any => &Right::ALL,
+        GuestRight::Read => &[Right::Read],
+        GuestRight::Write => &[Right::Write],
+        GuestRight::Create => &[Right::Create],
+        GuestRight::Delete => &[Right::Delete],
+    }
+}
