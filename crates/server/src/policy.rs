@@ -29,6 +29,7 @@ use pelago_wire::{
     Code, Error, GuestGrant, GuestRefusal, InodeId, Name, OpenId, SessionId, limits,
 };
 use quick_cache::sync::Cache;
+use rustix::fs::OFlags;
 
 use attach::Attached;
 use audit::{Audit, End, SessionAudit};
@@ -185,9 +186,12 @@ impl Policy {
         let by = |sentence: &[u8]| Revocation::parse(sentence).ok().map(|sentence| sentence.by);
         let revoked = revoked.iter().map(|revoked| (revoked.id, by(&revoked.sentence))).collect();
         let users = folder.clone().map(Users::new);
+        // Without a policy the last run had no guest. It is not read before a guest comes.
+        let had_policy = folder.as_ref().is_some_and(|folder| {
+            let file = folder.open_file(volume::POLICY, OFlags::RDONLY);
+            file.err().is_none_or(|error| !error.is_not_found())
+        });
         let roots = folder.map(|folder| Roots::new(folder, record_roots(audit.clone())));
-        // Without a policy the last run had no guest.
-        let had_policy = roots.as_ref().is_some_and(|roots| roots.policy().is_some());
         Self {
             volume,
             volume_text: hex::text(&volume.0),
