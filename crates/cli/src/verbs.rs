@@ -43,8 +43,8 @@ Read from it, without a mount:
   get       Download a file from `up --http`; every MiB is checked
 
 Share it:
-  share     Share a folder with a person, who gets to read it
-  attach    Mount a folder that was shared with this user
+  share     Share a folder or a file with a person
+  attach    Mount what was shared with this user
   revoke    Take a credential back
   log       Print who has used a volume as a guest, and what was refused
   key       Create keys, name them, and say which machines may connect

@@ -234,7 +234,6 @@ fn what_cannot_be_shared_is_refused_and_nothing_is_made() {
     refused("share-until-calendar", &["--until", "2030-02-30"]);
     refused("share-until-word", &["--until", "tomorrow"]);
     refused("share-until-far", &["--until", "9999999999d"]);
-    refused("share-rights", &["--rights", "rw"]);
     refused("share-rights-letters", &["--rights", "rq"]);
     refused("share-from", &["--from", "192.0.2.1/24"]);
     fs::write(home.root.join("there"), "mine").unwrap();

@@ -40,7 +40,7 @@ no more of it, and no longer, than you have it yourself. The server is not asked
 
 The first share makes this user's key a root of the volume, and prints a spare one.";
 
-/// Grant a folder or a file with a person, who gets to read it.
+/// Share a folder or a file with a person, to read it or to change it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Args {
