@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
 use pelago_keynote::{
-    Assertion, CREDENTIAL_BYTES, Compliance, ComplianceQuery, Principal, Revocation, Grant,
-    Values, armor, unarmor,
+    Assertion, CREDENTIAL_BYTES, Compliance, ComplianceQuery, Grant, Principal, Revocation, Values,
+    armor, unarmor,
 };
 
 fuzz_target!(|bytes: &[u8]| {

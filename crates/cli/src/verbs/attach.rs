@@ -26,8 +26,9 @@ mounted for this user. If it is for one file, or if there are several FILEs, DIR
 under its name: they are of one volume and for one key, and a name that has ended is not there. \
 The key is this user's (`pelago key new`), or \
 ~/.ssh/id_ed25519 if the credential is for that one. \
-Everything there seems to belong to this user. Nothing is kept here: each read asks the server, so \
-what is taken back there ends here at once. Ctrl-C, SIGTERM and `pelago unmount` end the mount.";
+Everything there seems to belong to this user. What is taken back there ends here at once; without \
+a connection nothing that was read before is shown for longer than three seconds. Ctrl-C, SIGTERM \
+and `pelago unmount` end the mount.";
 
 /// Mount folders or files that were shared with this user.
 #[derive(Debug, clap::Args)]
