@@ -31,7 +31,7 @@ const FILES: [&str; 9] = [
 const FOLDERS: [&str; 3] = ["content", "table", "files"];
 
 /// Files that a volume that is used may have.
-const OWN_FILES: [&str; 3] = ["key", "clients", "clients.new"];
+const OWN_FILES: [&str; 6] = ["key", "clients", "clients.new", "keys", "keys.new", "policy"];
 /// Names that other tests plant.
 const OTHERS: [&str; 3] = ["index", "seed", "store"];
 

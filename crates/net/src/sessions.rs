@@ -114,7 +114,8 @@ impl Sessions {
 
     /// Returns the share of a session of this peer that begins now.
     fn share(&self, table: &HashMap<SessionId, Arc<Session>>, peer: Peer) -> SessionShare {
-        let own = table.values().filter(|session| session.peer() == peer);
+        let peer = peer.identity();
+        let own = table.values().filter(|session| session.peer().identity() == peer);
         let bytes = peers::share(own.map(|session| session.share.bytes).sum());
         let record = Arc::clone(self.peers.lock().entry(peer).or_default());
         SessionShare::new(bytes, record)

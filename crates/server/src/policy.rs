@@ -29,7 +29,6 @@ use pelago_wire::{
     Code, Error, GuestGrant, GuestRefusal, InodeId, Name, OpenId, SessionId, limits,
 };
 use quick_cache::sync::Cache;
-use rustix::fs::OFlags;
 
 use attach::Attached;
 use audit::{Audit, End, SessionAudit};
@@ -187,10 +186,8 @@ impl Policy {
         let revoked = revoked.iter().map(|revoked| (revoked.id, by(&revoked.sentence))).collect();
         let users = folder.clone().map(Users::new);
         // Without a policy the last run had no guest. It is not read before a guest comes.
-        let had_policy = folder.as_ref().is_some_and(|folder| {
-            let file = folder.open_file(volume::POLICY, OFlags::RDONLY);
-            file.err().is_none_or(|error| !error.is_not_found())
-        });
+        let had_policy =
+            folder.as_ref().is_some_and(|folder| folder.contains(volume::POLICY).unwrap_or(true));
         let roots = folder.map(|folder| Roots::new(folder, record_roots(audit.clone())));
         Self {
             volume,
@@ -264,6 +261,8 @@ impl Policy {
     /// # Errors
     /// [`GuestRefusal`] if the grant does not hold any more.
     pub(crate) fn begin(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
+        // Not while a node moves: the move would not know of the guest.
+        let _no_move = self.hold_rights();
         let mut guests = self.guests.write();
         let chain = self.chains.get(&grant.chain);
         // Under the lock: a revocation looks for guests only after it is in force.

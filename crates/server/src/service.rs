@@ -126,7 +126,7 @@ struct Call {
 
 impl From<&Context> for Call {
     fn from(context: &Context) -> Self {
-        Self { context: *context, expected: None, barred: Arc::new([]) }
+        Self { context: *context, expected: None, barred: Arc::default() }
     }
 }
 

@@ -30,6 +30,19 @@ impl Peer {
         }
     }
 
+    /// Returns the peer by which memory and trust are counted: a guest is its key, whatever chain it
+    /// presents, because it can sign more.
+    pub(crate) const fn identity(self) -> Self {
+        match self {
+            Self::Guest(GuestGrant { principal, .. }) => {
+                let first = GuestGrant::NO_CHAIN;
+                let chain = GuestGrant::NO_CHAIN;
+                Self::Guest(GuestGrant { principal, first, chain, address: None, ends: None })
+            }
+            Self::User(_) | Self::Machine(_) | Self::Site(_) => self,
+        }
+    }
+
     /// Returns the role that its hello must name.
     pub(crate) const fn role(&self) -> u16 {
         match self {

@@ -14,7 +14,7 @@ use pelago_keynote::share::SharedObject;
 use pelago_meta::shard::Shard;
 use pelago_wire::{Error, InodeId, SessionId, limits};
 
-use super::{Guest, Policy, Roots};
+use super::{Guest, Policy, Roots, Users};
 
 impl Policy {
     /// Returns whether a guest may be granted leases: only if its links have the form of Pelago's
@@ -101,7 +101,8 @@ impl Policy {
     /// Returns the number of changes of the policy and of the users, if it is another one than at
     /// the last call.
     pub(crate) fn has_new_terms(&self) -> bool {
-        let terms = self.rights_number() - self.revocations.load(Ordering::Acquire);
+        let of_policy = self.roots.as_ref().map_or(0, Roots::changes);
+        let terms = of_policy + self.users.as_ref().map_or(0, Users::changes);
         self.seen_terms.swap(terms, Ordering::AcqRel) != terms
     }
 

@@ -12,11 +12,12 @@
 use std::sync::Arc;
 
 use pelago_data::{MayBlock, OpError};
+use pelago_keynote::Right;
 use pelago_store::rows::RevocationRow;
 use pelago_wire::{
     Attr, Bulk, Code, Context, DirEntry, Done, Effect, Error, ForGuest, GuestGrant, GuestRefusal,
-    GuestSubject, Handle, LockMode, OpenEffect, RecordedPeer, Replayed, Reply, Request, SessionId,
-    SessionRecord, VolumeStats, xattr,
+    GuestSubject, Handle, InodeId, LockMode, OpenEffect, RecordedPeer, Replayed, Reply, Request,
+    SessionId, SessionRecord, VolumeStats, xattr,
 };
 
 use super::execute::Executor;
@@ -101,6 +102,14 @@ impl Dispatcher {
 }
 
 impl Dispatcher {
+    /// Returns whether a guest has the right to list a directory.
+    pub(super) fn may_list(&self, guest: &Guest, session: SessionId, dir: InodeId) -> bool {
+        let parts = &self.parts;
+        let found =
+            GuestRights { parts, guest, session }.find(GuestSubject::Node(Handle::own(dir)));
+        found.is_ok_and(|found| found.rights.has(Right::Read))
+    }
+
     /// Returns the attributes of a node as a guest sees them; `None` if it has no right to it.
     pub(super) fn attr_for_guest(
         &self,
@@ -112,7 +121,7 @@ impl Dispatcher {
         let user = parts.policy.acting_user(guest).ok()?;
         let found = GuestRights { parts, guest, session }.find(GuestSubject::Node(node)).ok()?;
         let mut attr = parts.shard.attr(node).ok()?;
-        shown::show(&mut attr, found.rights, &UserModes { parts, user: &user });
+        shown::show(&mut attr, found.rights, &UserModes { parts, user: &user, session });
         Some(attr)
     }
 }
@@ -120,7 +129,8 @@ impl Dispatcher {
 impl GuestCall {
     /// Returns whether the request changes something, so that it must not be repeated.
     fn is_change(&self) -> bool {
-        let is_lock = matches!(self.request.opens(), OpenEffect::Locks { .. });
+        let is_lock = matches!(self.request.opens(), OpenEffect::Locks { .. })
+            || matches!(self.request, Request::ReclaimLock { .. });
         match self.request.describe().effect {
             Effect::None => is_lock,
             Effect::Once => false,
@@ -159,13 +169,16 @@ impl GuestCall {
 
     /// Returns the answer to a change that was carried out.
     fn changed(&self, rights: RightSet, result: Result<Reply, Error>) -> Result<Reply, Error> {
+        if let OpenEffect::Ends(open) = self.request.opens() {
+            // Also if it reports an error.
+            self.guest.remove_made(open);
+        }
         let mut reply = result?;
         match self.request.opens() {
             OpenEffect::Creates { open, flags } if flags.write => {
                 let made = reply.opened().map(|attr| attr.ino);
                 made.into_iter().for_each(|ino| self.guest.add_made(open, ino));
             }
-            OpenEffect::Ends(open) => self.guest.remove_made(open),
             OpenEffect::Locks { .. } => self.keep_lock()?,
             _ => {}
         }
@@ -238,7 +251,8 @@ impl GuestCall {
     }
 
     fn modes(&self) -> UserModes<'_> {
-        UserModes { parts: &self.dispatcher.parts, user: &self.user }
+        let session = self.context.session;
+        UserModes { parts: &self.dispatcher.parts, user: &self.user, session }
     }
 
     /// Decides whether the request is carried out, and records first uses and denials.

@@ -92,15 +92,25 @@ impl Dispatcher {
         answer: LeasedAnswer<'_>,
     ) -> Leases {
         let LeasedAnswer { node, names, mutation, opens_for_writing, result, changed } = answer;
-        let may_lease = match self.parts.policy.asker(session) {
+        let asker = self.parts.policy.asker(session);
+        let may_lease = match &asker {
             Asker::Trusted => true,
-            Asker::Guest(guest) => self.parts.policy.may_lease(&guest),
+            Asker::Guest(guest) => self.parts.policy.may_lease(guest),
             Asker::AbsentGuest => false,
         };
         if !may_lease {
             result.iter_mut().flat_map(Reply::attrs_mut).for_each(|attr| attr.volatile = true);
             return Leases::default();
         }
+        // A recall of a name says the name, which is for those who may list the directory.
+        let may_list = |dir: &InodeId| match &asker {
+            Asker::Guest(guest) => self.may_list(guest, session, *dir),
+            Asker::Trusted | Asker::AbsentGuest => true,
+        };
+        let names = names.filter(may_list);
+        // A guest's bytes are refused earlier than those of others, so they are not held back then.
+        let opens_for_writing = opens_for_writing
+            && (!matches!(asker, Asker::Guest(_)) || self.parts.space.admit_guest().is_ok());
         if !self.parts.sites.is_alone() {
             // No lease crosses a link between sites yet.
             let own = self.parts.sites.own();
@@ -122,7 +132,7 @@ impl Dispatcher {
         if is_stored || !has_facts(result) || !self.others.may_grant(session, is_quiet) {
             return Leases::default();
         }
-        let made = made_dir(result).filter(|_| mutation > 0);
+        let made = made_dir(result).filter(|_| mutation > 0).filter(may_list);
         let opened = opened_file(result).filter(|_| opens_for_writing);
         let bytes = opened.and_then(|ino| self.lease_bytes(session, since, ino));
         // Only the session itself can write a file that it has just made, and has alone.

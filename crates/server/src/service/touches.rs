@@ -50,7 +50,7 @@ impl Announced {
             expected: None,
             opens: made.map(|(open, _)| open),
             writes: made.is_some_and(|(_, flags)| flags.write),
-            barred: Arc::new([]),
+            barred: Arc::default(),
             change: None,
         }
     }

@@ -59,6 +59,7 @@ impl Dispatcher {
         let revokes = description.operation == Operation::Revoke;
         if (moves || revokes)
             && let Some(left) = policy.unsettled()
+            && self.is_revocation_or_move(call, request)
         {
             self.settle(request, left, may_block)?;
         }
@@ -97,6 +98,14 @@ impl Dispatcher {
             form::drop_capabilities(&self.parts, &call.context, request)?;
         }
         Ok(ChangeGuard { is_guest, _guard: guard })
+    }
+
+    /// Returns whether a request moves something, or has a sentence that takes something back.
+    fn is_revocation_or_move(&self, call: &Call, request: &Request) -> bool {
+        let policy = &self.parts.policy;
+        let Request::Revoke { sentence, chain } = request else { return true };
+        let guest = policy.guest(call.context.session);
+        policy.read_revocation(sentence, chain, guest.as_deref()).is_ok()
     }
 
     /// Waits until no guest can use leases of the last run, if a request takes rights away.
@@ -150,7 +159,15 @@ impl Dispatcher {
             None => rights.check_change(request, *expected)?,
         }
         let user = parts.policy.acting_user(guest)?;
-        UserModes { parts, user: &user }.check(request, *expected)
+        let modes = UserModes { parts, user: &user, session: context.session };
+        if let (Request::Write { open, .. } | Request::Allocate { open, .. }, Some(replayed)) =
+            (request, &context.replayed)
+            && parts.opens.inode_of(OpenKey::of(context, *open)).is_err()
+        {
+            // It is opened for this request.
+            return modes.check_write(replayed.node.ok_or(Code::BadOpen)?);
+        }
+        modes.check(request, *expected)
     }
 }
 

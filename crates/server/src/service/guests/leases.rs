@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use pelago_meta::reply_cache::ExpectedNodes;
-use pelago_wire::{Error, FileKind, Handle, InodeId, Request, RequestId, SessionId};
+use pelago_wire::{Error, FileKind, Handle, InodeId, Name, Request, RequestId, SessionId};
 
 use crate::completion::CancelKey;
 use crate::leases::Wait;
@@ -26,7 +26,9 @@ impl Dispatcher {
         request: &Request,
         expected: Option<ExpectedNodes>,
     ) -> Result<Vec<SessionId>, Error> {
-        let Request::Rename { from_dir, to_dir, .. } = request else { return Ok(Vec::new()) };
+        let Request::Rename { from_dir, from, to_dir, to, .. } = request else {
+            return Ok(Vec::new());
+        };
         if from_dir.ino == to_dir.ino || !self.parts.policy.has_guests() {
             return Ok(Vec::new());
         }
@@ -34,10 +36,18 @@ impl Dispatcher {
             let attr = self.parts.shard.attr(Handle::own(ino));
             attr.is_ok_and(|attr| attr.kind == FileKind::Directory)
         };
-        // Without expected nodes a name may lead to a directory.
-        let moves_dir = expected.is_none_or(|expected| {
-            [expected.first, expected.second].into_iter().flatten().any(is_dir)
-        });
+        let moves_dir = match expected {
+            Some(ExpectedNodes { first, second }) => {
+                [first, second].into_iter().flatten().any(is_dir)
+            }
+            None => {
+                let leads_to_dir = |dir: Handle, name: &Name| {
+                    let found = self.parts.shard.lookup(dir, name);
+                    found.is_ok_and(|entry| entry.attr.kind == FileKind::Directory)
+                };
+                leads_to_dir(*from_dir, from) || leads_to_dir(*to_dir, to)
+            }
+        };
         match moves_dir {
             true => self.parts.policy.barred_by_move(&self.parts.shard, from_dir.ino, to_dir.ino),
             false => Ok(Vec::new()),

@@ -1,9 +1,11 @@
 //! The check of modes for the user as whom a guest acts: a guest can do no more than the user who
 //! has shared the directory. No kernel has checked that, because the guest's kernel is not trusted.
 
+use pelago_data::OpenKey;
 use pelago_meta::reply_cache::ExpectedNodes;
 use pelago_wire::{
-    Attr, Code, Error, Handle, InodeId, ModeRights, Permissions, Process, Request, SetAttr, SetTime,
+    Attr, Code, Error, Handle, InodeId, ModeRights, OpenId, Permissions, Process, Request,
+    SessionId, SetAttr, SetTime,
 };
 
 use crate::policy::User;
@@ -17,6 +19,7 @@ const STICKY: u16 = 0o1000;
 pub(super) struct UserModes<'a> {
     pub(super) parts: &'a Parts,
     pub(super) user: &'a User,
+    pub(super) session: SessionId,
 }
 
 impl UserModes<'_> {
@@ -42,7 +45,8 @@ impl UserModes<'_> {
             Request::SetXattr { node, .. } | Request::RemoveXattr { node, .. } => {
                 self.needs(ModeRights::WRITE, *node)
             }
-            Request::Open { node, flags, .. } => {
+            // A client opens again what it had open; that it had is its word alone.
+            Request::Open { node, flags, .. } | Request::Reopen { node, flags, .. } => {
                 let writes = flags.write || flags.truncate;
                 if flags.read || !writes {
                     self.needs(ModeRights::READ, *node)?;
@@ -50,7 +54,7 @@ impl UserModes<'_> {
                 if writes { self.needs(ModeRights::WRITE, *node) } else { Ok(()) }
             }
             Request::SetAttr { node, open, set } => {
-                self.check_attributes(*node, open.is_some(), set)
+                self.check_attributes(*node, open.is_some_and(|open| self.may_write(open)), set)
             }
             Request::Create { dir, .. }
             | Request::CreateUnnamed { dir, .. }
@@ -70,6 +74,23 @@ impl UserModes<'_> {
                 self.check_sticky(*to_dir, second)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Returns whether the session has a file open to write.
+    fn may_write(&self, open: OpenId) -> bool {
+        let opened = self.parts.opens.opened(OpenKey { session: self.session, open });
+        opened.is_ok_and(|(_, flags)| flags.write)
+    }
+
+    /// Checks that the user may write a file that is not open.
+    ///
+    /// # Errors
+    /// As [`UserModes::check`].
+    pub(super) fn check_write(&self, node: Handle) -> Result<(), Error> {
+        match self.user.uid {
+            0 => Ok(()),
+            _ => self.needs(ModeRights::WRITE, node),
         }
     }
 

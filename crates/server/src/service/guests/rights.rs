@@ -5,8 +5,8 @@ use pelago_keynote::Right;
 use pelago_meta::reply_cache::ExpectedNodes;
 use pelago_meta::shard::Placement;
 use pelago_wire::{
-    Code, Error, ForGuest, GuestRight, GuestSubject, Handle, InodeId, Name, Needs, RenameFlags,
-    Request, SessionId,
+    Code, Error, FileKind, ForGuest, GuestRight, GuestSubject, Handle, InodeId, Name, Needs,
+    OpenId, RenameFlags, Request, SessionId,
 };
 
 use crate::policy::{Guest, RightSet};
@@ -71,11 +71,19 @@ impl GuestRights<'_> {
             (GuestRight::Read, _) => has(Right::Read),
             (GuestRight::Write, GuestSubject::Node(_)) => has(Right::Write),
             (GuestRight::Write, GuestSubject::Open(open)) => {
-                has(Right::Write) || self.guest.made().contains_key(&open)
+                has(Right::Write) || self.has_made(open)
             }
             (GuestRight::Create, _) => has(Right::Create),
             (GuestRight::Delete, _) => has(Right::Delete),
         }
+    }
+
+    /// Returns whether the guest has created the file of an open by that open. A number may have been
+    /// used before.
+    fn has_made(&self, open: OpenId) -> bool {
+        let made = self.guest.made().get(&open).copied();
+        let opened = self.parts.opens.inode_of(OpenKey { session: self.session, open }).ok();
+        made.is_some() && made == opened
     }
 
     /// Returns the present position of a subject, and the rights of the guest to it.
@@ -188,7 +196,14 @@ impl GuestRights<'_> {
     }
 
     fn check_moved(&self, node: Option<InodeId>, dir: Handle) -> Result<(), Error> {
-        node.map_or(Ok(()), |node| self.check_no_gain(Handle::own(node), dir))
+        let Some(node) = node.map(Handle::own) else { return Ok(()) };
+        // Below a directory there may be one to which the guest has fewer rights, and would get
+        // those of the new place.
+        let is_dir = self.parts.shard.attr(node)?.kind == FileKind::Directory;
+        match is_dir && !self.parts.policy.grants_all_below(self.guest) {
+            true => Err(Code::CrossHome.into()),
+            false => self.check_no_gain(node, dir),
+        }
     }
 
     /// Checks that a guest gains no right to a node by a name in a directory: it could link a file
