@@ -281,6 +281,13 @@ impl LeaseHolder for Renaming {
         }
     }
 
+    fn everything_recalled(&self, then: Then) {
+        match self.holder.upgrade() {
+            Some(holder) => holder.everything_recalled(then),
+            None => then(),
+        }
+    }
+
     fn flush(&self, then: Then) {
         match self.holder.upgrade() {
             Some(holder) => holder.flush(then),

@@ -134,6 +134,14 @@ impl OpenFiles {
     }
 
     /// Returns the inode of an open whose writes may be buffered.
+    pub(crate) fn written(&self) -> Vec<InodeId> {
+        let written = self.all.values().filter(|open| open.writes != Writes::No);
+        let mut inodes: Vec<InodeId> = written.map(|open| open.node.ino).collect();
+        inodes.sort_unstable();
+        inodes.dedup();
+        inodes
+    }
+
     pub(crate) fn write_back_inode(&self, open: OpenId) -> Option<InodeId> {
         self.all.get(&open).filter(|open| open.writes == Writes::Back).map(|open| open.node.ino)
     }

@@ -60,6 +60,26 @@ impl LeaseHolder for Holder {
         this.report_all(&opens, Box::new(|| {}));
     }
 
+    fn everything_recalled(&self, then: Then) {
+        let Some(this) = self.this.upgrade() else { return then() };
+        let written = self.state.lock().opens.written();
+        self.lost();
+        let holder = Arc::clone(&this);
+        // Programs may have changed pages through mappings: they are sent before the answer.
+        this.drop_pages(
+            &written,
+            Box::new(move || {
+                let state = holder.state.lock();
+                let dirty = state.dirty.all();
+                let opens = state.opens.unreported(None);
+                drop(state);
+                let of_report = Arc::clone(&holder);
+                let flushed = move || of_report.report_all(&opens, then);
+                holder.flush_all(&dirty, Box::new(flushed));
+            }),
+        );
+    }
+
     fn flush(&self, then: Then) {
         let Some(this) = self.this.upgrade() else { return then() };
         let dirty = self.state.lock().dirty.all();

@@ -157,6 +157,11 @@ impl Session {
         self.returned.get().map_or(self.peer, |grant| Peer::Guest(*grant))
     }
 
+    /// Returns whether the session is that of the client which says this hello.
+    pub(crate) fn may_be_resumed(&self, hello: &Hello, peer: Peer) -> bool {
+        hello.nonce == self.nonce && self.is_of(peer)
+    }
+
     /// Returns whether a client may continue the session. The record of a guest's session of an
     /// earlier run has no grant: its guest comes back with any.
     fn is_of(&self, peer: Peer) -> bool {
@@ -176,7 +181,7 @@ impl Session {
     /// Continues over a new connection, and ends the old one: no frame of it is handled any more.
     /// Returns `false` for a client that is not the one of this session, and if it has ended.
     pub(crate) fn resume(&self, hello: &Hello, peer: Peer, link: &Arc<Link>) -> bool {
-        if hello.nonce != self.nonce || !self.is_of(peer) {
+        if !self.may_be_resumed(hello, peer) {
             return false;
         }
         let mut state = self.state.lock();

@@ -151,15 +151,16 @@ impl Sessions {
             return Err(not_served(hello, served.site));
         }
         let known = hello.resume.and_then(|id| self.table.lock().get(&id).cloned());
+        if let (Some(session), Some(grant)) = (&known, peer.grant())
+            && session.may_be_resumed(hello, peer)
+        {
+            // Before the session takes the grant.
+            self.service.guest_came_back(session.id, grant).map_err(no_access)?;
+        }
         let resumed = known.filter(|session| session.resume(hello, peer, link));
         let is_resumed = resumed.is_some();
         let session = match resumed {
-            Some(session) => {
-                if let Some(grant) = peer.grant() {
-                    self.service.guest_came_back(session.id, grant).map_err(no_access)?;
-                }
-                session
-            }
+            Some(session) => session,
             None if self.service.is_starting() => return Err(refused(RefusalCode::Starting)),
             None => self.begin(hello, peer, link)?,
         };

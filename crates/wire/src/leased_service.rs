@@ -48,6 +48,14 @@ pub trait LeaseHolder: Send + Sync {
     /// Ends all leases. Returns when nothing that was cached is used any more.
     fn lost(&self);
 
+    /// Ends all leases, because the rights of the session may change. The holder drops all that it
+    /// has cached, writes back what it holds back, and calls `then` exactly once when that is done,
+    /// on any thread. The change waits for it.
+    fn everything_recalled(&self, then: Then) {
+        self.lost();
+        self.flush(then);
+    }
+
     /// Sends the writes that were buffered under leases which have ended. Calls `then` exactly once
     /// when the service has answered all of them, on any thread.
     fn flush(&self, then: Then);

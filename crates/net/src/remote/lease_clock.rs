@@ -85,10 +85,10 @@ impl LeaseClock {
     pub(super) fn recalled(&self, recalled: Recalled, then: Then) {
         match (recalled, self.holder()) {
             (Recalled::Things(touched), Some(holder)) => holder.recalled(touched.into(), then),
-            (Recalled::Everything, Some(_)) => {
-                self.lose();
-                // The server takes the bytes that were held back until the recall is answered.
-                self.flush(then);
+            (Recalled::Everything, Some(holder)) => {
+                let _ending = self.ending.lock();
+                self.until.store(0, Ordering::Release);
+                holder.everything_recalled(then);
             }
             (_, None) => then(),
         }

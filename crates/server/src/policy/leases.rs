@@ -12,9 +12,38 @@ use std::time::Duration;
 use pelago_keynote::Grant;
 use pelago_keynote::share::SharedObject;
 use pelago_meta::shard::Shard;
-use pelago_wire::{Error, InodeId, SessionId, limits};
+use pelago_wire::{Code, Error, InodeId, SessionId, limits};
 
 use super::{Guest, Policy, Roots, Users};
+
+/// The number of attempts to find the directories above two others while directories move.
+const ATTEMPTS: u32 = 8;
+
+/// The directories above another one, and itself.
+struct Above {
+    dirs: HashSet<u64>,
+    is_complete: bool,
+}
+
+impl Above {
+    fn has(&self, ino: u64) -> bool {
+        self.dirs.contains(&ino)
+    }
+}
+
+/// Returns the directories above two directories, at one moment.
+///
+/// # Errors
+/// `Busy` if directories have moved meanwhile; errors of the table.
+fn above(shard: &Shard, from: InodeId, to: InodeId) -> Result<[Above; 2], Error> {
+    let moves = shard.directory_moves();
+    let above = |dir| {
+        let ancestors = shard.ancestors(dir, moves)?;
+        let dirs = ancestors.dirs.iter().map(|dir| dir.raw()).collect();
+        Ok::<_, Error>(Above { dirs, is_complete: ancestors.is_complete })
+    };
+    Ok([above(from)?, above(to)?])
+}
 
 impl Policy {
     /// Returns whether a guest may be granted leases: only if its links have the form of Pelago's
@@ -36,30 +65,37 @@ impl Policy {
     /// another one.
     ///
     /// # Errors
-    /// `Busy` if directories move meanwhile; errors of the table.
+    /// Errors of the table.
     pub(crate) fn barred_by_move(
         &self,
         shard: &Shard,
         from: InodeId,
         to: InodeId,
     ) -> Result<Vec<SessionId>, Error> {
-        let moves = shard.directory_moves();
-        let above = |dir| {
-            let ancestors = shard.ancestors(dir, moves)?;
-            let dirs: HashSet<u64> = ancestors.dirs.iter().map(|dir| dir.raw()).collect();
-            Ok::<_, Error>((dirs, ancestors.is_complete))
+        let mut above = None;
+        for _ in 0..ATTEMPTS {
+            match self::above(shard, from, to) {
+                // A directory has moved meanwhile.
+                Err(error) if error.code == Code::Busy => {}
+                found => {
+                    above = Some(found?);
+                    break;
+                }
+            }
+        }
+        let is_changed = |ino: &u64| match &above {
+            Some([old, new]) => {
+                !old.is_complete || !new.is_complete || old.has(*ino) != new.has(*ino)
+            }
+            // They move all the time: it may be any.
+            None => true,
         };
-        let (above_old, old_is_complete) = above(from)?;
-        let (above_new, new_is_complete) = above(to)?;
-        let is_known = old_is_complete && new_is_complete;
         let changes = |guest: &Guest| {
             let chains = guest.chains();
             chains.iter().flat_map(|chain| &chain.links).any(|link| match &link.share {
                 None => true,
                 Some(share) => match &share.object {
-                    SharedObject::Folder(ino) => {
-                        !is_known || above_old.contains(ino) != above_new.contains(ino)
-                    }
+                    SharedObject::Folder(ino) => is_changed(ino),
                     SharedObject::File(_) | SharedObject::Name { .. } => false,
                 },
             })

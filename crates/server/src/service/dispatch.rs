@@ -182,6 +182,13 @@ impl Dispatcher {
             Executor { parts, locks, context, expected, bytes, room, may_block, is_guest };
         let result = match stored {
             Some(reply) => executor.replay(request, reply),
+            None if is_guest => {
+                // The mode of the directory, or of the node, may have changed meanwhile.
+                match super::guests::with_present_mode(parts, request)? {
+                    Some(request) => executor.execute(&request),
+                    None => executor.execute(request),
+                }
+            }
             None => executor.execute(request),
         };
         drop(held);

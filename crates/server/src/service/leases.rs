@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pelago_proto::leases::Leased;
 use pelago_wire::{
     Attr, Code, Context, Done, Error, FileKind, Handle, InodeId, LeaseMoment, LeasedAnswer, Leases,
-    Reply, RequestId, SessionId, Touched, WriteEra, limits,
+    Reply, Request, RequestId, SessionId, Touched, WriteEra, limits,
 };
 
 use super::{Call, Dispatcher, Submission, shared};
@@ -67,7 +67,9 @@ impl Dispatcher {
         }
         // Recursive, as in `run_here`. No lease is granted while this is locked.
         let running = self.stopped.read_recursive();
-        if self.others.any() {
+        let may_bar = matches!(submission.request, Request::Rename { .. })
+            && (self.parts.policy.has_guests() || self.parts.policy.unsettled().is_some());
+        if self.others.any() || may_bar {
             drop(running);
             return shared::announce_own_and_dispatch(self, context, submission);
         }

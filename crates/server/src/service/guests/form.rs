@@ -87,6 +87,34 @@ pub(super) fn drop_capabilities(
     }
 }
 
+/// Returns a request that sets or makes a mode, with that mode cut anew; `None` for any other. It has
+/// waited for others since it was cut, who may have narrowed what it is cut to.
+///
+/// # Errors
+/// As [`carried_out`].
+pub(in crate::service) fn with_present_mode(
+    parts: &Parts,
+    request: &Request,
+) -> Result<Option<Request>, Error> {
+    let mut request = match request {
+        Request::SetAttr { set, .. } if set.mode.is_some() => request.clone(),
+        Request::Create { .. }
+        | Request::CreateUnnamed { .. }
+        | Request::MakeDir { .. }
+        | Request::MakeNode { .. } => request.clone(),
+        _ => return Ok(None),
+    };
+    match &mut request {
+        Request::SetAttr { node, set, .. } => set_as_guest(parts, *node, set)?,
+        Request::Create { dir, mode, .. }
+        | Request::CreateUnnamed { dir, mode, .. }
+        | Request::MakeDir { dir, mode, .. }
+        | Request::MakeNode { dir, mode, .. } => *mode = cut(parts, *dir, *mode)?,
+        _ => {}
+    }
+    Ok(Some(request))
+}
+
 /// Returns whether a file was opened to write.
 ///
 /// # Errors

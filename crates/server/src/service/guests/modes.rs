@@ -4,8 +4,8 @@
 use pelago_data::OpenKey;
 use pelago_meta::reply_cache::ExpectedNodes;
 use pelago_wire::{
-    Attr, Code, Error, Handle, InodeId, ModeRights, OpenId, Permissions, Process, Request,
-    SessionId, SetAttr, SetTime,
+    Attr, Code, Error, FileKind, Handle, InodeId, ModeRights, OpenId, Permissions, Process,
+    Request, SessionId, SetAttr, SetTime,
 };
 
 use crate::policy::User;
@@ -71,7 +71,11 @@ impl UserModes<'_> {
                 self.needs(ModeRights::CHANGE_NAMES, *from_dir)?;
                 self.needs(ModeRights::CHANGE_NAMES, *to_dir)?;
                 self.check_sticky(*from_dir, first)?;
-                self.check_sticky(*to_dir, second)
+                self.check_sticky(*to_dir, second)?;
+                match from_dir.ino == to_dir.ino {
+                    true => Ok(()),
+                    false => self.check_parent_changes([first, second]),
+                }
             }
             _ => Ok(()),
         }
@@ -140,6 +144,16 @@ impl UserModes<'_> {
             true => Ok(()),
             false => Err(Code::NotPermitted.into()),
         }
+    }
+
+    /// Checks that the user may write directories that get another parent: their `..` changes.
+    fn check_parent_changes(&self, nodes: [Option<InodeId>; 2]) -> Result<(), Error> {
+        for node in nodes.into_iter().flatten().map(Handle::own) {
+            if self.parts.shard.attr(node)?.kind == FileKind::Directory {
+                self.needs(ModeRights::WRITE, node)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns which of read (4), write (2) and execute (1) a node of these attributes grants to
