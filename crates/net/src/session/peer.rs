@@ -30,8 +30,8 @@ impl Peer {
         }
     }
 
-    /// Returns the peer by which memory and trust are counted: a guest is its key, whatever chain it
-    /// presents, because it can sign more.
+    /// Returns the peer by which memory and trust are counted: a guest is its key, whatever chain
+    /// it presents, because it can sign more.
     pub(crate) const fn identity(self) -> Self {
         match self {
             Self::Guest(GuestGrant { principal, .. }) => {

@@ -87,8 +87,8 @@ pub(super) fn drop_capabilities(
     }
 }
 
-/// Returns a request that sets or makes a mode, with that mode cut anew; `None` for any other. It has
-/// waited for others since it was cut, who may have narrowed what it is cut to.
+/// Returns a request that sets or makes a mode, with that mode cut anew; `None` for any other. It
+/// has waited for others since it was cut, who may have narrowed what it is cut to.
 ///
 /// # Errors
 /// As [`carried_out`].

@@ -78,8 +78,8 @@ impl GuestRights<'_> {
         }
     }
 
-    /// Returns whether the guest has created the file of an open by that open. A number may have been
-    /// used before.
+    /// Returns whether the guest has created the file of an open by that open. A number may have
+    /// been used before.
     fn has_made(&self, open: OpenId) -> bool {
         let made = self.guest.made().get(&open).copied();
         let opened = self.parts.opens.inode_of(OpenKey { session: self.session, open }).ok();
