@@ -33,6 +33,7 @@ mod mount_helper;
 mod output;
 mod retry;
 mod runtime_dir;
+mod server_session;
 mod size;
 mod stale_mount;
 mod status_report;
@@ -116,6 +117,7 @@ fn run(verb: Verb) -> Outcome<ExitCode> {
         Verb::Share(args) => verbs::share::run(&args),
         Verb::Attach(args) => verbs::attach::run(&args),
         Verb::Revoke(args) => verbs::revoke::run(&args),
+        Verb::Access(args) => verbs::access::run(&args),
         Verb::Log(args) => verbs::log::run(&args),
         Verb::Check(args) => verbs::check::run(&args),
         Verb::Bench(args) => verbs::bench::run(args),

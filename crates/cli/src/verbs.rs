@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+pub(crate) mod access;
 pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod check;
@@ -46,6 +47,7 @@ Share it:
   share     Share a folder or a file with a person
   attach    Mount what was shared with this user
   revoke    Take a credential back
+  access    Print which guests have which rights to a path, and why
   log       Print who has used a volume as a guest, and what was refused
   key       Create keys, name them, and say which machines may connect
 
@@ -91,6 +93,7 @@ pub(crate) enum Verb {
     Share(share::Args),
     Attach(attach::Args),
     Revoke(revoke::Args),
+    Access(access::Args),
     Log(log::Args),
     Site(site::Args),
     Wait(wait::Args),
@@ -116,6 +119,7 @@ impl Verb {
             Self::Share(args) => args.json,
             Self::Attach(args) => args.json,
             Self::Revoke(args) => args.json,
+            Self::Access(args) => args.json,
             Self::Log(args) => args.json,
             Self::Site(args) => args.json(),
             Self::Wait(args) => args.json,

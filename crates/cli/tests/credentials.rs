@@ -245,3 +245,15 @@ fn what_cannot_be_shared_is_refused_and_nothing_is_made() {
         assert!(!home.root.join("vol").join(name).exists(), "{name}");
     }
 }
+
+/// The log and the rights of guests, of a volume that is down and of which nothing was shared.
+#[test]
+fn what_is_asked_about_guests_of_a_volume_that_is_down_is_one_clear_answer() {
+    let home = Home::new();
+    home.golden("log-nothing", &["log", "--audit", "-V", "vol"]);
+    home.golden("log-which", &["log", "-V", "vol"]);
+    home.golden("log-no-volume", &["log", "--audit", "-V", "point"]);
+    home.golden("access-down", &["access", "vol/files"]);
+    home.golden("access-nowhere", &["access", "point"]);
+    home.golden("access-missing", &["access", "missing"]);
+}

@@ -28,9 +28,9 @@ macro_rules! needs {
     };
 }
 
-const VERBS: [&str; 19] = [
+const VERBS: [&str; 20] = [
     "up", "serve", "mount", "unmount", "status", "find", "tag", "get", "share", "attach", "revoke",
-    "log", "key", "site", "join", "wait", "check", "bench", "version",
+    "access", "log", "key", "site", "join", "wait", "check", "bench", "version",
 ];
 
 #[test]

@@ -49,11 +49,13 @@ pub(crate) use right_set::RightSet;
 
 use crate::pool::Pool;
 
+mod access;
 mod attach;
 mod audit;
 mod chain;
 mod decision;
 mod decisions;
+mod explain;
 mod leases;
 mod moment;
 mod right_set;

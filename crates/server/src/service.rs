@@ -34,6 +34,7 @@ use crate::pool::Pool;
 use crate::replaced::ReplacedFiles;
 use crate::sites::Sites;
 
+mod access;
 mod bytes;
 mod dispatch;
 mod elsewhere;

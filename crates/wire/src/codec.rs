@@ -20,6 +20,7 @@ use crate::reply::{DirEntry, Entry, Reply};
 use crate::request::Request;
 use crate::{limits, reserved};
 
+mod access;
 pub(crate) mod field;
 pub(crate) mod fields;
 mod flag_sets;

@@ -190,6 +190,14 @@ impl ForGuest {
             () => Self::Never,
         }
     }
+
+    /// Returns the rule for a request for the rights to a node: a guest asks about itself.
+    pub(crate) const fn asking(node: &Handle, about_itself: bool) -> Self {
+        match about_itself {
+            true => Self::node(GuestRight::Any, node),
+            false => Self::Never,
+        }
+    }
 }
 
 #[cfg(test)]

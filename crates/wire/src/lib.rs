@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub use access::{AccessPage, DenialCause, DeniedRight, GuestAccess};
 pub use account::{Account, Lasting, Share};
 pub use attr::{Attr, FileKind, NewMode, SetAttr, SetTime, Time};
 pub use buffer::{Buffer, Lender};
@@ -41,6 +42,7 @@ pub use session_service::{
 pub use touches::{AtStart, NameIn, OpenEffect, Tells, Touches};
 pub use write_era::WriteEra;
 
+mod access;
 mod account;
 mod attr;
 pub mod blocks;

@@ -85,6 +85,8 @@ pub const STORE_DEAD_SECONDS: u64 = 6;
 pub const SERVERS_ASKED_SECONDS: u64 = 10;
 /// Credentials of one volume that were taken back.
 pub const REVOCATIONS: usize = 65_536;
+/// Guests in one answer to the question which rights to a node they have.
+pub const ACCESS_GUESTS: usize = 32;
 /// Bytes of the audit log of a volume. Beyond that the oldest days are removed.
 pub const AUDIT_BYTES: u64 = 256 << 20;
 /// Bytes of the audit log of one day. Further lines of that day are only counted.

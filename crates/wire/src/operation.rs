@@ -388,6 +388,13 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer],
     }
+    Access { node, chain } = "access" {
+        effect: Effect::None, subjects: Subjects::inode(node),
+        guest: ForGuest::asking(node, chain.is_empty()),
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
     Step { dir } = "step" {
         effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Nothing,

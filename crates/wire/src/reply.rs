@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use crate::access::AccessPage;
 use crate::attr::{Attr, FileKind};
 use crate::buffer::Buffer;
 use crate::id::{Cookie, Handle, InodeId};
@@ -162,6 +163,8 @@ pub enum Reply {
     Found(SearchPage),
     /// Keys of tags, or values of one key.
     Tagged(TagPage),
+    /// The rights of guests to a node.
+    Access(AccessPage),
     /// The target of a name, or the parent directory.
     Stepped {
         /// Names it in later requests, to its home.

@@ -2,7 +2,7 @@
 
 use crate::attr::{FileKind, NewMode, SetAttr};
 use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags};
-use crate::id::{Cookie, Handle, InodeId, OpenId};
+use crate::id::{Cookie, Handle, InodeId, OpenId, SessionId};
 use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
 use crate::search::{Search, Tags};
@@ -372,6 +372,19 @@ pub enum Request {
         /// Of a guest: the text of the credential, which it has signed. Else nothing.
         chain: Vec<Vec<u8>>,
     },
+    /// Asks which guests have which rights to a node, and what denies the others. A guest is told
+    /// of itself; any other session of all guests that are connected, page by page, or of the
+    /// holder of a chain. Reply: `Access`; `Invalid` for what is no chain, `AccessDenied` for a
+    /// chain of a guest.
+    Access {
+        /// The node.
+        node: Handle,
+        /// The texts of the credentials of the guest that is asked about; nothing for all guests
+        /// that are connected.
+        chain: Vec<Vec<u8>>,
+        /// The last session of the page before; 0 for the first one.
+        after: SessionId,
+    },
     /// Looks a name up, or finds the parent directory, for the server of another site: the answer
     /// leads on to a directory whose home is elsewhere, too. Reply: `Stepped`; as
     /// [`Request::Lookup`] and [`Request::Parent`], and `AccessDenied` in a session of no site.
@@ -430,7 +443,8 @@ impl Request {
             | Self::GetXattr { node, .. }
             | Self::ListXattr { node }
             | Self::SetXattr { node, .. }
-            | Self::RemoveXattr { node, .. } => each(node),
+            | Self::RemoveXattr { node, .. }
+            | Self::Access { node, .. } => each(node),
             Self::Link { node, dir, .. } => {
                 each(node);
                 each(dir);
@@ -504,6 +518,7 @@ impl Request {
             | Self::Tags { .. }
             | Self::Attach { .. }
             | Self::Revoke { .. }
+            | Self::Access { .. }
             | Self::Step { .. }
             | Self::AddDir { .. }
             | Self::SiteAddress { .. }

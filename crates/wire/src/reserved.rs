@@ -38,7 +38,6 @@ pub const FRAMES: &[Reserved] = &[
 /// Requests.
 pub const REQUESTS: &[Reserved] = &[
     one(39, "Issue"),
-    one(41, "Access"),
     range(42, 47, "credentials"),
     range(51, 63, "sites"),
     range(64, 71, "mirrors"),
@@ -54,7 +53,8 @@ pub const REQUESTS: &[Reserved] = &[
 
 /// Replies.
 pub const REPLIES: &[Reserved] = &[
-    range(17, 23, "credentials"),
+    range(17, 19, "credentials"),
+    range(21, 23, "credentials"),
     range(25, 31, "sites"),
     range(32, 39, "mirrors"),
     range(41, 47, "shared stores"),
@@ -160,7 +160,7 @@ mod tests {
             body[end - 2..].copy_from_slice(&number.to_le_bytes());
             decode_call(&body).unwrap_err()
         };
-        assert_eq!(request(41), newer("the request's number", 41, "Access"));
+        assert_eq!(request(39), newer("the request's number", 39, "Issue"));
         assert_eq!(request(63), newer("the request's number", 63, "sites"));
         let unknown = DecodeError::Unknown { what: "the request's number", number: 112 };
         assert_eq!(request(112), unknown);

@@ -9,10 +9,11 @@ use pelago_wire::codec::{
     encode_answer, encode_call, encode_reply,
 };
 use pelago_wire::{
-    AllocateMode, Attr, Backing, Buffer, Code, Cookie, DataPath, DirEntry, Entry, Error, FileKind,
-    FileLock, Granted, Handle, InodeId, Leases, LockKind, LockMode, LockOwner, Name, NameHash,
-    NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, SetAttr, SetTime, Time,
-    VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
+    AccessPage, AllocateMode, Attr, Backing, Buffer, Code, Cookie, DataPath, DenialCause,
+    DeniedRight, DirEntry, Entry, Error, FileKind, FileLock, Granted, GuestAccess, Handle, InodeId,
+    Leases, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId, RenameFlags,
+    Reply, Request, SeekFrom, SessionId, SetAttr, SetTime, Time, VolumeStats, Whence, WriteEra,
+    WriteFlags, XattrFlags, limits,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -228,6 +229,9 @@ fn of_nodes() -> impl Strategy<Value = Request> {
         (handle(), name(), ino()).prop_map(|(dir, name, made)| Request::AddDir { dir, name, made }),
         vec(any::<u8>(), 0..=limits::SITE_ADDRESS_BYTES)
             .prop_map(|address| Request::SiteAddress { address }),
+        (handle(), vec(vec(any::<u8>(), 1..200), 0..16), any::<u64>()).prop_map(
+            |(node, chain, after)| Request::Access { node, chain, after: SessionId(after) }
+        ),
         Just(Request::Servers),
     ]
 }
@@ -368,6 +372,27 @@ fn volume() -> impl Strategy<Value = VolumeStats> {
     )
 }
 
+fn access_page() -> impl Strategy<Value = AccessPage> {
+    let letter = || (0..7_usize).prop_map(|at| b"rwxcdga"[at]);
+    let causes = prop_oneof![
+        Just(DenialCause::Right),
+        Just(DenialCause::Ended),
+        Just(DenialCause::Conditions),
+        Just(DenialCause::Steps),
+    ];
+    let denied = (letter(), any::<u8>(), any::<[u8; 32]>(), causes, "\\PC{0,100}").prop_map(
+        |(right, link, signer, cause, detail)| DeniedRight { right, link, signer, cause, detail },
+    );
+    let ids = (any::<u64>(), any::<[u8; 32]>(), any::<[u8; 32]>(), any::<u8>());
+    let guest = (ids, vec(letter(), 0..=7), vec(denied, 0..=7)).prop_map(
+        |((session, key, credential, links), rights, denied)| {
+            let session = SessionId(session);
+            GuestAccess { session, key, credential, links, rights, denied }
+        },
+    );
+    (vec(guest, 0..4), any::<bool>()).prop_map(|(guests, more)| AccessPage { guests, more })
+}
+
 /// `Reply` has no clone, so a strategy makes the bytes of one by a function.
 fn reply() -> impl Strategy<Value = Reply> {
     let entries = vec(dir_entry(), 0..4);
@@ -388,6 +413,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         volume().prop_map(Reply::Volume),
         option::of(lock()).prop_map(Reply::Lock),
         vec("\\PC{0,100}", 0..4).prop_map(Reply::Servers),
+        access_page().prop_map(Reply::Access),
     ]
 }
 

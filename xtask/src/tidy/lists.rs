@@ -161,6 +161,8 @@ fn check_options(tree: &Tree, found: &mut Findings) {
             let Some(name) = name.filter(|_| is_long && !line.starts_with(['#', '/'])) else {
                 continue;
             };
+            // A keyword of Rust is written with `r#`.
+            let name = name.trim_start_matches("r#");
             let option = format!("--{}", name.replace('_', "-"));
             if !is_hidden && option != BY_LETTER && !document.text.contains(&option) {
                 found.at(&file.path, index + 1, format_args!("{CLI} does not name `{option}`"));

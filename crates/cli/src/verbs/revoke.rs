@@ -2,27 +2,23 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use pelago_keynote::{Grant, Principal, Revocation};
 use pelago_net::clients::KeyName;
-use pelago_net::key::{KeyTextError, PrivateKey, PublicKey};
-use pelago_net::{ClientRole, ConnectError, Remote, RemoteOptions, ServerTarget};
+use pelago_net::key::{KeyTextError, PublicKey};
+use pelago_store::clock;
 use pelago_store::volume::VolumeId;
-use pelago_store::{clock, volume};
-use pelago_wire::{Bulk, Code, Context, Error, LeasedService as _, Request};
+use pelago_wire::{Code, Error, Request};
 use serde_json::json;
 
 use super::key::own_key;
 use crate::control::ask_status;
 use crate::credential::{self, Chain, Link};
 use crate::failure::{Exit, Failure, Outcome};
-use crate::guest::Guest;
 use crate::key_argument::{self, KeyArgumentError};
 use crate::key_names::{KeyNames, described};
 use crate::licensed_key::licensed_key;
+use crate::server_session::{PATIENCE, ServerSession};
 use crate::status_report::StatusReport;
 use crate::up_volume::volume_id;
 use crate::{json, locate, output, runtime_dir};
@@ -34,9 +30,6 @@ shared with it and will be, and no credential that it has signed counts. A guest
 he has shared on, from anywhere: the first one of the file that he has signed. What was handed on \
 after it is void with it, for ever, also after a restart: who came with it reads nothing more, by \
 name or by an open file. What was read before stays read.";
-
-/// The longest time that the server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Take a credential back, or all that a key has.
 #[derive(Debug, clap::Args)]
@@ -56,13 +49,6 @@ pub(crate) struct Args {
 
 #[derive(Debug, thiserror::Error)]
 enum RevokeError {
-    #[error("the server {server} cannot be reached")]
-    Unreachable {
-        /// The server, for people.
-        server: String,
-        #[source]
-        source: ConnectError,
-    },
     #[error("the server {server} does not take it back")]
     Refused {
         /// The server, for people.
@@ -70,8 +56,6 @@ enum RevokeError {
         #[source]
         source: Error,
     },
-    #[error("the server does not answer")]
-    Silent,
     #[error("no volume that is mounted here is the one of the credential")]
     NotUp,
     #[error("{0} is neither a file nor the name of a key in the volume")]
@@ -80,15 +64,6 @@ enum RevokeError {
     Key(#[source] KeyTextError),
     #[error(transparent)]
     Argument(KeyArgumentError),
-}
-
-/// The server that gets the revocation.
-struct Recipient {
-    target: ServerTarget,
-    /// The role in which this user connects.
-    role: ClientRole,
-    /// The server, for people.
-    server: String,
 }
 
 /// What is taken back.
@@ -196,7 +171,7 @@ fn revoke_credential(args: &Args) -> Outcome<()> {
     match (&args.volume, &of_guest) {
         (None, Some((above, own))) => {
             let text = own.credential.text().to_owned();
-            ask(Recipient::of_guest(above, key)?, sentence, vec![text], elsewhere)
+            ask(&ServerSession::of_guest(above, key)?, sentence, vec![text], elsewhere)
         }
         (Some(dir), _) => of_volume(&locate::find(Some(dir), None)?.dir, sentence, elsewhere),
         (None, None) => of_volume(&volume_of(&chain.last.share)?, sentence, elsewhere),
@@ -234,73 +209,33 @@ fn print(args: &Args, chain: &Chain, revoked: &Link) -> Outcome<()> {
     })
 }
 
-impl Recipient {
-    /// Returns the server of a guest, who connects by the credentials that are for his key.
-    fn of_guest(own: &Chain, key: PrivateKey) -> Outcome<Self> {
-        let address = own.address()?;
-        let server = address.to_string();
-        let target = ServerTarget::Tcp { address, key: Arc::new(key) };
-        Ok(Self { target, role: Guest::of(own).role(), server })
-    }
-}
-
 /// Sends a revocation to the server of the volume in `dir`, over its socket.
 fn of_volume(dir: &Path, sentence: String, invalid: &'static str) -> Outcome<()> {
-    let folder = volume::open_folder(dir)?;
-    let target = ServerTarget::Unix(volume::session_socket_path(&folder.proc_path()));
-    let server = format!("of {}", dir.display());
-    ask(Recipient { target, role: ClientRole::Client, server }, sentence, Vec::new(), invalid)
+    ask(&ServerSession::of_volume(dir)?, sentence, Vec::new(), invalid)
 }
 
 /// Sends a revocation; of a guest with the text of the credential. `invalid` is the hint if the
 /// server does not take the sentence as one.
 fn ask(
-    recipient: Recipient,
+    session: &ServerSession,
     sentence: String,
     texts: Vec<String>,
     invalid: &'static str,
 ) -> Outcome<()> {
-    let Recipient { target, role, server } = recipient;
-    let is_guest = matches!(role, ClientRole::Guest(_));
-    let options = RemoteOptions { target, read_only: false, role, give_up: Some(PATIENCE) };
-    let remote = Remote::connect(options, PATIENCE)
-        .map_err(|source| unreachable(server.clone(), source, is_guest))?;
     let chain = texts.into_iter().map(String::into_bytes).collect();
-    let (sender, answer) = channel();
-    let done = Box::new(move |result, _granted| {
-        // The other end waits below, or has given up.
-        let _sent = sender.send(result);
-    });
-    remote.ask_leased(
-        &Context::direct(0, 0),
-        Request::Revoke { sentence: sentence.into_bytes(), chain },
-        Bulk::None,
-        done,
-    );
-    let answer = answer.recv_timeout(PATIENCE);
-    let result = answer.map_err(|_| Failure::new(Exit::Unreachable, RevokeError::Silent));
-    remote.end();
-    result?.map(drop).map_err(|source: Error| {
+    let answer = session.ask(Request::Revoke { sentence: sentence.into_bytes(), chain })?;
+    answer.map(drop).map_err(|source: Error| {
         let hint = match source.code {
-            Code::AccessDenied if is_guest => "a root of the volume can take it back, there",
+            Code::AccessDenied if session.is_guest => {
+                "a root of the volume can take it back, there"
+            }
             Code::AccessDenied => "only a root takes it back: use the key of the first share",
             Code::Invalid => invalid,
             Code::NoSpace => "the volume has as many revocations as it can have",
             _ => "the log of the volume says why",
         };
         let exit = Exit::from(source.kind());
+        let server = session.server.clone();
         Failure::new(exit, RevokeError::Refused { server, source }).hint(hint)
     })
-}
-
-fn unreachable(server: String, source: ConnectError, is_guest: bool) -> Failure {
-    let is_refused = matches!(source, ConnectError::Refused(_));
-    let error = RevokeError::Unreachable { server, source };
-    match (is_guest, is_refused) {
-        (true, true) => Failure::new(Exit::Denied, error)
-            .hint("if what you have yourself is void, then so is what you have shared on"),
-        (true, false) => Failure::new(Exit::Unreachable, error)
-            .hint("retry when the server is up; check the address with the one who has shared it"),
-        (false, _) => Failure::new(Exit::Unreachable, error).hint("start the volume: `pelago up`"),
-    }
 }

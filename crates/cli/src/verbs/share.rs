@@ -16,6 +16,8 @@ use crate::key_names::Person;
 use crate::moment::{Moment, Zone};
 use crate::{json, locate, output, runtime_dir};
 
+pub(crate) use by_guest::chain_of;
+
 mod by_guest;
 mod by_root;
 mod error;

@@ -21,7 +21,8 @@ use pelago_wire::handshake::{Hello, Welcome};
 use pelago_wire::{
     AllocateMode, Asker, Code, Cookie, Error, FileKind, FileLock, Handle, LockKind, LockMode,
     LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, RenameFlags, Reply, Request, Search,
-    SearchAt, SearchPlace, SeekFrom, SetAttr, Tags, Time, Whence, WriteFlags, XattrFlags, limits,
+    SearchAt, SearchPlace, SeekFrom, SessionId, SetAttr, Tags, Time, Whence, WriteFlags,
+    XattrFlags, limits,
 };
 use rustix::fs::{XattrFlags as SetFlags, setxattr};
 
@@ -385,6 +386,10 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::Servers => Request::Servers,
         Operation::Attach => {
             Request::Attach { chain: vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3] }
+        }
+        Operation::Access => {
+            let chain = vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3];
+            Request::Access { node: file, chain, after: SessionId(0) }
         }
         Operation::Revoke => Request::Revoke {
             sentence: vec![b'x'; limits::REVOCATION_BYTES],

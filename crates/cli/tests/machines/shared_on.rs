@@ -214,3 +214,78 @@ fn a_share_ends_at_its_time() {
     drop((open, carol, bob));
     three.finish();
 }
+
+/// The owner sees who has what and why not more, a guest sees what he has himself, and the log says
+/// what has happened.
+#[test]
+fn the_owner_sees_who_has_which_rights_and_what_has_happened() {
+    let Some(three) = Three::new() else { return };
+    let line = format!(
+        "pelago share ~/shared/sub --to {} --until $(date -u -d '+8 seconds' +%FT%TZ) \
+         --out ~/part.cred",
+        key(&three.carol)
+    );
+    three.bob.types(&line);
+    carry(&three.bob, &three.carol, "part.cred");
+    carry(&three.bob, &three.alice, "part.cred");
+    three.attach(&three.carol, "part.cred");
+    let mut carol = hands(&three.carol);
+    assert_eq!(carol.does("get deep"), "deep|");
+    carol.fails("make new", Errno::ACCESS);
+    let access = |with: &str| three.alice.types(&format!("pelago access {with}")).out;
+    let deep = "~/pelago/files/docs/sub/deep";
+    let [alices, bobs, carols] = [&three.alice, &three.bob, &three.carol].map(key);
+    let said = access(&format!("{deep} --why"));
+    assert!(said.contains(&format!("rx       {carols}, by the credential ")), "{said}");
+    assert!(said.contains(&format!("rxg      {bobs}, by the credential ")), "{said}");
+    let why = format!("    no wcda: credential 1 of 2, by {alices}, does not have these rights\n");
+    assert!(said.contains(&why), "{said}");
+    let on = format!("    no g: credential 2 of 2, by {bobs}, does not have this right\n");
+    assert!(said.contains(&on), "{said}");
+    assert!(said.ends_with("a credential is unknown before it is used\n"), "{said}");
+    let note = access("~/pelago/files/docs/note");
+    assert!(note.contains(&bobs) && !note.contains(&carols), "outside of the part: {note}");
+    // Guests are told of themselves.
+    let own = three.carol.types("pelago access ~/shared/deep --why").out;
+    let path = three.carol.home.join("shared/deep");
+    assert!(own.starts_with(&format!("rx       {}\n    no wcda: ", path.display())), "{own}");
+    let root = three.carol.types("pelago access ~/shared --json").json();
+    assert_eq!(root["guests"][0]["rights"], "rx");
+    let other = tried(&three.carol, "pelago access ~/shared --for ~/part.cred");
+    assert_eq!(other.code, Some(2), "{other:?}");
+    // Only the clock ends this wait: the end is eight seconds after the share.
+    thread::sleep(Duration::from_secs(9));
+    carol.fails("get deep", Errno::ACCESS);
+    let ended = access(&format!("{deep} --for ~/part.cred --why"));
+    assert!(ended.starts_with(&format!("-        {carols}, by the credential ")), "{ended}");
+    let end = format!("    no rxg: credential 2 of 2, by {bobs}, ended at ");
+    assert!(ended.contains(&end), "{ended}");
+    three.alice.types("pelago revoke ~/docs.cred -V ~/pelago");
+    wait_for_revocation();
+    let taken = access(&format!("{deep} --for ~/docs.cred --why"));
+    let back = format!("    no rwxcdga: credential 1 of 1, by {alices}, was taken back\n");
+    assert!(taken.contains(&back), "{taken}");
+    let again = tried(&three.bob, "mkdir ~/again && pelago attach ~/docs.cred ~/again --detach");
+    assert_eq!(again.code, Some(4), "{again:?}");
+    drop(carol);
+    three.bob.types("pelago unmount ~/shared --timeout 100");
+    three.carol.types("pelago unmount ~/shared --timeout 100");
+    three.alice.types("pelago unmount -V ~/pelago --timeout 100");
+    let log = three.alice.types("pelago log --audit -V ~/pelago").out;
+    let has = |says: &[&str]| {
+        let found = log.lines().any(|line| says.iter().all(|words| line.contains(words)));
+        assert!(found, "{says:?}: {log}");
+    };
+    has(&[&carols, "came for the first time, with the credential "]);
+    has(&[&bobs, "to be read, until "]);
+    has(&[&carols, "used the right `r` for the first time: "]);
+    has(&[&carols, "was denied create of inode "]);
+    has(&[&carols, "was cut off: the credential ", " has ended"]);
+    has(&[&alices, "took back the credential "]);
+    has(&[&bobs, "was cut off: the credential ", " was taken back"]);
+    has(&[&bobs, "was not let in: the credential ", " was taken back"]);
+    has(&["the roots are ", &alices]);
+    let lines = three.alice.types("pelago log --audit -V ~/pelago --json").out;
+    assert_eq!(lines.lines().count(), log.lines().filter(|line| !line.starts_with(' ')).count());
+    assert_eq!(three.alice.types("pelago check ~/pelago --json").json()["whole"], true);
+}

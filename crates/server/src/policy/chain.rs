@@ -147,7 +147,7 @@ fn are_connected(links: &[Link], policy: &Assertion, principal: &Principal) -> b
 
 impl Link {
     /// Reads a credential. Its signature is not verified yet.
-    fn read(text: &[u8]) -> Result<Self, GuestRefusal> {
+    pub(super) fn read(text: &[u8]) -> Result<Self, GuestRefusal> {
         let assertion =
             Assertion::credential(text).map_err(|error| GuestRefusal(error.to_string()))?;
         let Authorizer::Key(authorizer) = *assertion.authorizer() else {

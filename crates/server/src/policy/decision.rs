@@ -57,17 +57,27 @@ impl Decision {
 impl Question<'_> {
     /// Decides about a right. Without steps in `budget` it is not granted.
     pub(super) fn decide(&self, right: Right, budget: &Cell<u32>) -> Decision {
+        self.decide_by(&self.chain.links, self.principal, right, budget)
+    }
+
+    /// Decides about a right of a key by some links of the chain.
+    pub(super) fn decide_by(
+        &self,
+        links: &[Link],
+        principal: Principal,
+        right: Right,
+        budget: &Cell<u32>,
+    ) -> Decision {
         let mut reads = Reads::default();
         if !self.can_be_decided() {
             return Decision { is_granted: false, reads };
         }
         // The authorizers whose links count. Each round adds one at least; a circle adds none.
         let mut granting: BTreeSet<Principal> = self.policy.licensees().keys().collect();
-        let signers: BTreeSet<Principal> =
-            self.chain.links.iter().map(|link| link.authorizer).collect();
+        let signers: BTreeSet<Principal> = links.iter().map(|link| link.authorizer).collect();
         loop {
             let others: Vec<Principal> = signers.difference(&granting).copied().collect();
-            let counting = self.links_of(&granting);
+            let counting = links_of(links, &granting);
             let before = granting.len();
             for signer in others {
                 if self.ask(&counting, signer, Right::Grant, budget, &mut reads) {
@@ -78,14 +88,9 @@ impl Question<'_> {
                 break;
             }
         }
-        let counting = self.links_of(&granting);
-        let is_granted = self.ask(&counting, self.principal, right, budget, &mut reads);
+        let counting = links_of(links, &granting);
+        let is_granted = self.ask(&counting, principal, right, budget, &mut reads);
         Decision { is_granted, reads }
-    }
-
-    /// Returns the links that these keys have signed.
-    fn links_of(&self, signers: &BTreeSet<Principal>) -> Vec<&Link> {
-        self.chain.links.iter().filter(|link| signers.contains(&link.authorizer)).collect()
     }
 
     /// Returns whether the directories that are known suffice: an unknown one is no.
@@ -115,6 +120,11 @@ impl Question<'_> {
         reads.merge(answer.reads);
         answer.value == values.max()
     }
+}
+
+/// Returns the links that these keys have signed.
+fn links_of<'a>(links: &'a [Link], signers: &BTreeSet<Principal>) -> Vec<&'a Link> {
+    links.iter().filter(|link| signers.contains(&link.authorizer)).collect()
 }
 
 /// The action of a question and a right.

@@ -286,6 +286,7 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         Request::Revoke { sentence, chain } => {
             sentence.len() + chain.iter().map(Vec::len).sum::<usize>()
         }
+        Request::Access { chain, .. } => chain.iter().map(Vec::len).sum(),
         Request::Lookup { .. }
         | Request::Parent { .. }
         | Request::Find { .. }

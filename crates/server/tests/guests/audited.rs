@@ -230,3 +230,20 @@ fn a_cut_line_ends_before_the_next_one() {
         thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// What a guest asks for after the end is no denial of its own: the end has a line.
+#[test]
+fn a_session_that_has_ended_is_not_denied_each_request() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let text = world.until(shared.ino, 1);
+    let guest = world.begin(world.admit(2, &[&text]).unwrap()).unwrap();
+    // Only the clock ends the share.
+    thread::sleep(Duration::from_millis(2100));
+    for _ in 0..5 {
+        assert_eq!(world.attr(&guest, shared), Err(Code::Stale));
+    }
+    world.server.session_service().end_session(guest.session);
+    wait_for(&world, "end", 1);
+    assert!(lines(&world).iter().all(|line| line["what"] != "denial"), "{:?}", lines(&world));
+}

@@ -3,7 +3,7 @@
 use pelago_wire::{
     AllocateMode, Asker, Code, Cookie, FileKind, FileLock, Handle, InodeId, LockKind, LockMode,
     LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, RenameFlags, Reply, Request, Search,
-    SeekFrom, SetAttr, Tags, Whence, WriteFlags, XattrFlags,
+    SeekFrom, SessionId, SetAttr, Tags, Whence, WriteFlags, XattrFlags,
 };
 
 use super::world::{Guest, World};
@@ -50,7 +50,8 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::FsyncDir
         | Operation::List
         | Operation::GetXattr
-        | Operation::ListXattr => Rule::OnNode,
+        | Operation::ListXattr
+        | Operation::Access => Rule::OnNode,
         Operation::Read | Operation::Seek => Rule::OnOpen,
         Operation::Release | Operation::Flush | Operation::Fsync => Rule::OnOwnOpen,
         Operation::StatFs => Rule::Free,
@@ -136,6 +137,7 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::Tags
         | Operation::Attach
         | Operation::Revoke
+        | Operation::Access
         | Operation::Step
         | Operation::AddDir
         | Operation::SiteAddress
@@ -234,6 +236,7 @@ fn about_node(operation: Operation, target: Target) -> Request {
         }
         Operation::Attach => Request::Attach { chain: vec![b"garbage".to_vec()] },
         Operation::Revoke => Request::Revoke { sentence: b"garbage".to_vec(), chain: vec![] },
+        Operation::Access => Request::Access { node, chain: vec![], after: SessionId(0) },
         Operation::Step => Request::Step { dir: node, to: None },
         Operation::AddDir => {
             let made = InodeId::new(7, 0, 9).unwrap();

@@ -1,6 +1,7 @@
 //! Guests: sessions whose client has shown a chain of credentials. Each test has a real
 //! volume, and asks the service as a connection does.
 
+mod access;
 mod admission;
 mod attaching;
 mod audited;

@@ -1,7 +1,9 @@
 //! The encoding of each type of a field; `docs/protocol.md` lists them.
 
+use super::access::{DeniedRights, GuestAccesses, RightLetter, RightLetters};
 use super::field::{DecodeError, Field, LayoutRow, Reader};
 use super::search::{Groups, Hits, TagPart, TagParts};
+use crate::access::{AccessPage, DenialCause, DeniedRight, GuestAccess};
 use crate::attr::{Attr, FileKind, NewMode, Time};
 use crate::buffer::Buffer;
 use crate::error::{Code, Error};
@@ -311,6 +313,19 @@ choices! {
         0 = [Data],
         1 = [Hole],
     }
+    DenialCause {
+        0 = [Right],
+        1 = [Grant],
+        2 = [Place],
+        3 = [Ended],
+        4 = [Address],
+        5 = [Volume],
+        6 = [Conditions],
+        7 = [Revoked],
+        8 = [NoRoot],
+        9 = [Policy],
+        10 = [Steps],
+    }
 }
 
 impl Field for FileKind {
@@ -435,6 +450,14 @@ records! {
     SearchPage { hits: Hits, as_of: Time, after: Option<SearchPlace>, examined: u64, }
     Tags { key: Option<TagPart>, prefix: TagPart, asker: Asker, }
     TagPage { parts: TagParts, as_of: Time, more: bool, }
+    DeniedRight {
+        right: RightLetter, link: u8, signer: [u8; 32], cause: DenialCause, detail: Text,
+    }
+    GuestAccess {
+        session: SessionId, key: [u8; 32], credential: [u8; 32], links: u8, rights: RightLetters,
+        denied: DeniedRights,
+    }
+    AccessPage { guests: GuestAccesses, more: bool, }
     VolumeStats {
         block_bytes: u32, blocks: u64, free: u64, available: u64, files: u64, free_files: u64,
     }

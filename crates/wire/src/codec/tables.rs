@@ -7,10 +7,11 @@ use super::field::{DecodeError, Field, LayoutRow, Reader, longest};
 use super::fields::{Address, BulkBytes, Sentence, Target, XattrName, XattrValue};
 use super::lists::{Credentials, DirEntries, ServerAddresses};
 use super::{MOST_ANSWER_START, MOST_CALLER};
+use crate::access::AccessPage;
 use crate::attr::{Attr, FileKind, NewMode, SetAttr};
 use crate::error::Error;
 use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags};
-use crate::id::{Cookie, Handle, InodeId, OpenId};
+use crate::id::{Cookie, Handle, InodeId, OpenId, SessionId};
 use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
 use crate::operation::Operation;
@@ -144,6 +145,7 @@ requests! {
     37 Tags { dir: Handle, tags: Tags } -> Tagged;
     38 Attach { chain: Credentials } -> Bytes;
     40 Revoke { sentence: Sentence, chain: Credentials } -> Done;
+    41 Access { node: Handle, chain: Credentials, after: SessionId } -> Access;
     48 Step { dir: Handle, to: Option<Name> } -> Stepped;
     49 AddDir { dir: Handle, name: Name, made: InodeId } -> Done;
     50 SiteAddress { address: Address } -> Done;
@@ -221,6 +223,7 @@ replies! {
     14 Lock(lock: Option<FileLock>);
     15 Found(page: SearchPage);
     16 Tagged(page: TagPage);
+    20 Access(page: AccessPage);
     24 Stepped { node: Handle, attr: Option<Attr> };
     40 Servers(servers: ServerAddresses);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::attr::{NewMode, SetTime, Time};
 use crate::flags::{AllocateMode, SeekFrom, Whence, WriteFlags, XattrFlags};
-use crate::id::{Cookie, InodeId};
+use crate::id::{Cookie, InodeId, SessionId};
 use crate::lock::{LockKind, LockOwner};
 use crate::name::Name;
 use crate::operation::Operation;
@@ -166,6 +166,7 @@ fn others() -> Vec<Case> {
     let asker = Asker::default();
     let search = Search { query: Vec::new(), hits: 1, after: None, asker: asker.clone() };
     let tags = Tags { key: None, prefix: Vec::new(), asker };
+    let access = |chain| Request::Access { node: FILE, chain, after: SessionId(0) };
     let found: &[&str] = &["`pelago find`"];
     let of_servers: &[&str] = &["what servers ask each other"];
     let rest: Vec<Case> = vec![
@@ -175,6 +176,8 @@ fn others() -> Vec<Case> {
             &["`pelago revoke` of what it has shared on"],
             Request::Revoke { sentence: Vec::new(), chain: Vec::new() },
         ),
+        (&["its own rights"], access(Vec::new())),
+        (&["the rights of others"], access(vec![vec![b'x']])),
         (&["a file by its inode number"], Request::Find { ino: InodeId::ROOT }),
         (found, Request::Search { dir: DIR, search }),
         (found, Request::Tags { dir: DIR, tags }),

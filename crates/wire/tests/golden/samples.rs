@@ -4,11 +4,11 @@ use pelago_wire::codec::ReplyStamp;
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::present::Present;
 use pelago_wire::{
-    AllocateMode, Asker, Attr, Buffer, Cookie, DataPath, DirEntry, Entry, FileKind, FileLock,
-    Handle, Hit, InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags,
-    OpenId, Recalled, RenameFlags, Replayed, Reply, Request, Search, SearchAt, SearchPage,
-    SearchPlace, SeekFrom, SessionId, SetAttr, SetTime, TagPage, Tags, Time, Touched, VolumeStats,
-    Whence, WriteEra, WriteFlags, XattrFlags,
+    AccessPage, AllocateMode, Asker, Attr, Buffer, Cookie, DataPath, DenialCause, DeniedRight,
+    DirEntry, Entry, FileKind, FileLock, GuestAccess, Handle, Hit, InodeId, LockKind, LockMode,
+    LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId, Recalled, RenameFlags, Replayed, Reply,
+    Request, Search, SearchAt, SearchPage, SearchPlace, SeekFrom, SessionId, SetAttr, SetTime,
+    TagPage, Tags, Time, Touched, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags,
 };
 
 const NODE: Handle = Handle::at(
@@ -287,6 +287,15 @@ fn searches() -> Vec<(&'static str, Request)> {
                 chain: vec![b"KeyNote-Version: 2\n".to_vec(), b"x".to_vec()],
             },
         ),
+        ("", Request::Access { node: NODE, chain: vec![], after: SessionId(0) }),
+        (
+            ".chain",
+            Request::Access {
+                node: NODE,
+                chain: vec![b"KeyNote-Version: 2\n".to_vec()],
+                after: SessionId(0x1112_1314_1516_1718),
+            },
+        ),
         ("", Request::Step { dir: NODE, to: Some(name("berlin")) }),
         (".parent", Request::Step { dir: NODE, to: None }),
         ("", Request::AddDir { dir: NODE, name: name("berlin"), made: NODE.ino }),
@@ -298,6 +307,32 @@ fn searches() -> Vec<(&'static str, Request)> {
 /// The credentials of a guest.
 pub(crate) fn present() -> Present {
     Present { chain: vec![b"KeyNote-Version: 2\n".to_vec(), b"another\n".to_vec()] }
+}
+
+/// The rights of two guests.
+fn access() -> AccessPage {
+    let denied = |right, link, cause, detail: &str| DeniedRight {
+        right,
+        link,
+        signer: [link; 32],
+        cause,
+        detail: detail.to_owned(),
+    };
+    let session = SessionId(0x1112_1314_1516_1718);
+    let reader = GuestAccess {
+        session,
+        key: [7; 32],
+        credential: [8; 32],
+        links: 2,
+        rights: b"rx".to_vec(),
+        denied: vec![
+            denied(b'w', 1, DenialCause::Right, ""),
+            denied(b'c', 2, DenialCause::Conditions, "right == \"r\""),
+        ],
+    };
+    let ended = vec![denied(b'r', 1, DenialCause::Ended, "20261231180000")];
+    let nothing = GuestAccess { rights: Vec::new(), denied: ended, ..reader.clone() };
+    AccessPage { guests: vec![reader, nothing], more: true }
 }
 
 pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
@@ -352,6 +387,8 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         (".end", Reply::Found(last)),
         ("", Reply::Tagged(tagged)),
         (".end", Reply::Tagged(none)),
+        ("", Reply::Access(access())),
+        (".none", Reply::Access(AccessPage { guests: Vec::new(), more: false })),
         ("", Reply::Stepped { node: NODE, attr: Some(attr) }),
         (".elsewhere", Reply::Stepped { node: NODE, attr: None }),
         (

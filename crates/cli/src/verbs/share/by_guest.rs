@@ -62,7 +62,7 @@ pub(super) fn share(
 }
 
 /// Asks the process of a mount for the credentials by which it is a guest.
-fn chain_of(dir: &Path, point: &Path, path: &Path) -> Outcome<Chain> {
+pub(crate) fn chain_of(dir: &Path, point: &Path, path: &Path) -> Outcome<Chain> {
     let silent =
         |exit, source| Failure::new(exit, ShareError::Silent { point: point.to_owned(), source });
     let name = first_name(point, &locate::absolute(path)?).map(|name| printable(name.as_bytes()));

@@ -2,7 +2,7 @@
 
 use pelago_data::OpenKey;
 use pelago_keynote::Right;
-use pelago_wire::{Code, Error, ForGuest, GuestRight, Handle, InodeId};
+use pelago_wire::{Code, Error, ForGuest, GuestRight, GuestSubject, Handle, InodeId};
 
 use super::{Granted, GuestCall};
 use crate::policy::Subject;
@@ -20,22 +20,45 @@ impl GuestCall {
         });
     }
 
-    /// Records a denial. A node that does not exist is not denied.
+    /// Records a denial. A node that does not exist is not denied, and the end of a session has a
+    /// line of its own.
     #[cold]
     pub(super) fn note_denied(&self, error: Error) {
-        let node = self.first_node();
-        let is_denial = match (error.code, node) {
-            (Code::AccessDenied, _) => true,
-            (Code::Stale, Some(node)) => {
-                self.dispatcher.parts.shard.placement(Handle::own(node), true).is_ok()
-            }
+        let policy = &self.dispatcher.parts.policy;
+        let is_denial = match error.code {
+            Code::AccessDenied => true,
+            Code::Stale => policy.admits(&self.guest) && self.names_a_node(),
             _ => false,
         };
         if is_denial {
             let operation = self.request.describe().operation;
             let rights = &self.needed();
-            let subject = Subject { operation, rights, node };
-            self.dispatcher.parts.policy.note_denied(&self.guest, &subject);
+            let node = self.first_node();
+            policy.note_denied(&self.guest, &Subject { operation, rights, node });
+        }
+    }
+
+    /// Returns whether a node that the request names exists.
+    fn names_a_node(&self) -> bool {
+        let is_there = |node| self.dispatcher.parts.shard.placement(node, true).is_ok();
+        match self.request.for_guest() {
+            ForGuest::Needs(needs) => needs.each().any(|(_, subject)| match subject {
+                GuestSubject::Node(node) => is_there(node),
+                // It was granted when it was opened.
+                GuestSubject::Open(_) => true,
+            }),
+            ForGuest::Parent(node)
+            | ForGuest::CommitDir(node)
+            | ForGuest::NoXattr(node)
+            | ForGuest::NotSupported(node) => is_there(node),
+            ForGuest::Own
+            | ForGuest::Commit(_)
+            | ForGuest::Space
+            | ForGuest::Attach
+            | ForGuest::Revoke
+            | ForGuest::Never => {
+                self.request.describe().subjects.each_inode().map(Handle::own).any(is_there)
+            }
         }
     }
 
