@@ -336,6 +336,7 @@ impl Sessions {
             // The guest of an earlier run presents its credentials when it comes back.
             let grant = peer.grant().filter(|grant| grant.chain != GuestGrant::NO_CHAIN);
             grant.is_some_and(|grant| !self.service.has_access(grant))
+                && !self.service.has_leases(session.id)
         };
         for session in self.all().into_iter().filter(is_over) {
             let closing = Closing { code: ClosingCode::NoAccess, text: String::new() }.encode();

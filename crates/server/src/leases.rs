@@ -149,6 +149,12 @@ impl Leases {
         self.writers() > 0 && self.state.lock().grantor.has_writes(session)
     }
 
+    /// Returns whether the client of a session may use what it has cached: it has a lease, or has not
+    /// answered a recall.
+    pub(crate) fn has_any(&self, session: SessionId) -> bool {
+        self.state.lock().grantor.has_any(session)
+    }
+
     /// Counts the files on whose bytes a session has the lease.
     pub(crate) fn writers(&self) -> usize {
         self.writers.load(Ordering::SeqCst)

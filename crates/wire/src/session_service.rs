@@ -261,6 +261,12 @@ pub trait SessionService: Service {
         Err(GuestRefusal(String::new()))
     }
 
+    /// Returns whether the client of a session may still use what it has cached under leases. The
+    /// session of a guest is not ended before.
+    fn has_leases(&self, _session: SessionId) -> bool {
+        false
+    }
+
     /// Looks for guests whose rights have ended, or may have changed, although they ask nothing.
     /// Called several times a second.
     fn look_at_guests(&self) {}

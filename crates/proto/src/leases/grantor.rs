@@ -153,6 +153,15 @@ impl Grantor {
         self.sessions.get(&session).is_some_and(|holder| holder.leases.contains(&on))
     }
 
+    /// Returns whether the client of a session may use what it has cached: it has a lease, or has not
+    /// answered a recall.
+    #[must_use]
+    pub fn has_any(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(|holder| {
+            !holder.leases.is_empty() || !holder.writes.is_empty() || !holder.recalls.is_empty()
+        })
+    }
+
     /// Returns whether there are as many leases as there may be, those on bytes included.
     pub(super) const fn is_full(&self) -> bool {
         self.leases + self.writers >= self.limit

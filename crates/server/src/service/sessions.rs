@@ -101,6 +101,10 @@ impl SessionService for LocalService {
         self.dispatcher.parts.sites.admit(key, invitation)
     }
 
+    fn has_leases(&self, session: SessionId) -> bool {
+        self.dispatcher.leases.has_any(session)
+    }
+
     fn look_at_guests(&self) {
         self.dispatcher.look_at_guests();
     }

@@ -86,8 +86,6 @@ impl Dispatcher {
                 }
             });
         }
-        if let Some(connections) = self.connections() {
-            connections.end_guests();
-        }
+        self.end_guests(|| {});
     }
 }
