@@ -149,8 +149,8 @@ impl Leases {
         self.writers() > 0 && self.state.lock().grantor.has_writes(session)
     }
 
-    /// Returns whether the client of a session may use what it has cached: it has a lease, or has not
-    /// answered a recall.
+    /// Returns whether the client of a session may use what it has cached: it has a lease, or has
+    /// not answered a recall.
     pub(crate) fn has_any(&self, session: SessionId) -> bool {
         self.state.lock().grantor.has_any(session)
     }

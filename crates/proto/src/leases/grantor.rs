@@ -153,8 +153,8 @@ impl Grantor {
         self.sessions.get(&session).is_some_and(|holder| holder.leases.contains(&on))
     }
 
-    /// Returns whether the client of a session may use what it has cached: it has a lease, or has not
-    /// answered a recall.
+    /// Returns whether the client of a session may use what it has cached: it has a lease, or has
+    /// not answered a recall.
     #[must_use]
     pub fn has_any(&self, session: SessionId) -> bool {
         self.sessions.get(&session).is_some_and(|holder| {
