@@ -24,7 +24,7 @@ const PACKAGES: [(&str, &str); 11] = [
     ("cc", "gcc"),
     ("bonnie++", "bonnie++"),
 ];
-/// Where Debian has programs that the `PATH` of an ordinary user leaves out.
+/// The folders in which Debian has programs that the `PATH` of an ordinary user leaves out.
 const SYSTEM_PROGRAMS: &str = ":/usr/sbin";
 /// The settings of `git`: a user, and trust in a folder that may belong to another one.
 const GIT_CONFIG: &str = "\

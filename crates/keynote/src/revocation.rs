@@ -31,7 +31,7 @@ pub enum RevocationSubject {
 pub struct Revocation {
     /// The id of the volume.
     pub volume: [u8; 16],
-    /// What is taken back.
+    /// The credential or key that is taken back.
     pub subject: RevocationSubject,
     /// The key that takes it back.
     pub by: Principal,

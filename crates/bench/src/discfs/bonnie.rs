@@ -17,9 +17,9 @@ const PROGRAM: &str = "bonnie++";
 /// from 0. Field 7 is the size of a call, not a rate.
 const PHASES: [(&str, usize); 3] =
     [("Writing intelligently...", 11), ("Rewriting...", 13), ("Reading intelligently...", 17)];
-/// What it says at the end of a phase.
+/// The word of bonnie++ at the end of a phase.
 const DONE: &str = "done";
-/// What it prints instead of a rate if the phase took less than half a second.
+/// The text that it prints in place of a rate if the phase took less than half a second.
 const TOO_SHORT: &str = "+++++";
 /// Most bytes of its messages that are kept.
 const SAID_BYTES: usize = 64 << 10;

@@ -15,14 +15,14 @@ pub(super) enum Step {
 pub(super) const STEPS: [Step; 6] =
     [Step::Write, Step::Rewrite, Step::Read, Step::SearchCold, Step::SearchWarm, Step::Build];
 
-/// What the paper says of a step (S. Miltchev and others, "Secure and Flexible Global File
+/// The figures of the paper for a step (S. Miltchev and others, "Secure and Flexible Global File
 /// Sharing", USENIX 2003, FREENIX track, figures 5 to 7). Rates are in Mbit/s, most likely: its
 /// network had 100.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Paper {
     /// The rate of NFS, version 3.
     pub nfs_v3: Option<f64>,
-    /// What is known of the other systems.
+    /// The figures of the other systems.
     pub others: &'static str,
 }
 

@@ -25,7 +25,7 @@ pub struct DiscfsRow {
     pub step: &'static str,
     /// True if the figures are rates; otherwise they are times.
     pub is_rate: bool,
-    /// What the paper says.
+    /// The figures of the paper.
     pub paper: Paper,
     /// The figures of each directory.
     pub figures: Vec<DiscfsFigures>,

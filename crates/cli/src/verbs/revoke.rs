@@ -66,7 +66,7 @@ enum RevokeError {
     Argument(KeyArgumentError),
 }
 
-/// What is taken back.
+/// The credential or key that is taken back.
 enum Meant {
     /// The last credential of a file, or the one that this user has signed.
     File,

@@ -105,7 +105,7 @@ fn a_silent_guest_delays_others_for_three_seconds() {
     pair.finish();
 }
 
-/// Its own clock ends what it has cached, although nobody tells it.
+/// Its own clock ends what it has cached, without a message.
 #[test]
 fn a_guest_that_is_cut_off_uses_nothing_after_the_end_of_its_share() {
     let Some(pair) = Pair::shared_until(8) else { return };

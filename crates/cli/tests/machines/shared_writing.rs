@@ -41,7 +41,7 @@ fn a_guest_works_in_a_folder_that_is_shared_to_be_changed() {
     pair.finish();
 }
 
-/// What programs do that copy and build: they set modes, times and owners, link, lock, and replace.
+/// Programs that copy and build set modes, times and owners, link, lock, and replace.
 #[test]
 fn programs_of_a_guest_find_a_file_system() {
     let Some(pair) = Pair::shared_for("rwxcd") else { return };
@@ -65,7 +65,7 @@ fn programs_of_a_guest_find_a_file_system() {
         let ran = tried(&pair.bob, line);
         assert_eq!(ran.code, Some(0), "{line}: {ran:?}");
     }
-    // What nobody may grant.
+    // No share grants these.
     for (line, says) in [
         ("chown 12345 ~/shared/note", "Operation not permitted"),
         ("chmod 4755 ~/shared/note", "Permission denied"),

@@ -101,7 +101,7 @@ fn the_log_says_who_came_and_what_was_used_denied_and_taken_back() {
     // A node that is not granted, and an operation that is no guest's.
     assert_eq!(world.attr(&guest, secret), Err(Code::Stale));
     assert!(make_dir(&world, &guest, shared).is_err());
-    // A node that does not exist is denied to nobody.
+    // A node that does not exist is no denial.
     let missing = Handle::own(InodeId::new(0, 0, 77_777).unwrap());
     assert_eq!(world.attr(&guest, missing), Err(Code::Stale));
     let denials = wait_for(&world, "denial", 2);
