@@ -155,6 +155,11 @@ impl Leases {
         self.state.lock().grantor.has_any(session)
     }
 
+    /// Returns whether a session has had a lease, or was barred.
+    pub(crate) fn has_begun(&self, session: SessionId) -> bool {
+        self.state.lock().grantor.has_begun(session)
+    }
+
     /// Counts the files on whose bytes a session has the lease.
     pub(crate) fn writers(&self) -> usize {
         self.writers.load(Ordering::SeqCst)

@@ -263,8 +263,6 @@ impl Policy {
     /// # Errors
     /// [`GuestRefusal`] if the grant does not hold any more.
     pub(crate) fn begin(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
-        // Not while a node moves: the move would not know of the guest.
-        let _no_move = self.hold_rights();
         let mut guests = self.guests.write();
         let chain = self.chains.get(&grant.chain);
         // Under the lock: a revocation looks for guests only after it is in force.

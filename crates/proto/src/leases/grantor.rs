@@ -25,6 +25,10 @@ pub struct Grantor {
     /// The number of leases on the bytes of files.
     pub(super) writers: usize,
     last_change: u64,
+    /// The changes of rights that have not ended.
+    barring: usize,
+    /// The end of the last one.
+    barring_ended: LeaseMoment,
 }
 
 /// The state of a thing that leases are on.
@@ -111,6 +115,8 @@ impl Grantor {
             limit,
             writers: 0,
             last_change: 0,
+            barring: 0,
+            barring_ended: LeaseMoment(0),
         }
     }
 
@@ -131,10 +137,10 @@ impl Grantor {
             return false;
         }
         let is_full = self.is_full();
-        let holder = self.sessions.entry(session).or_default();
-        if holder.barred > 0 || since < holder.barred_until {
+        if !self.has_settled_rights(session, since) {
             return false;
         }
+        let holder = self.sessions.entry(session).or_default();
         if holder.leases.contains(&on) {
             return true;
         }
@@ -145,6 +151,24 @@ impl Grantor {
         self.leases += 1;
         self.subjects.entry(on).or_default().holders.push(session);
         true
+    }
+
+    /// Returns whether no change of a session's rights is under way, or has ended after `since`. One
+    /// that is under way does not know of a session that has come since its announcement, so each
+    /// counts for a session without a lease so far.
+    pub(super) fn has_settled_rights(&self, session: SessionId, since: LeaseMoment) -> bool {
+        let (barred, until) = match self.sessions.get(&session) {
+            Some(holder) => (holder.barred, holder.barred_until),
+            None => (self.barring, self.barring_ended),
+        };
+        barred == 0 && since >= until
+    }
+
+    /// Returns whether a session has had a lease, or was barred. Until then it is granted none while
+    /// rights of any session change.
+    #[must_use]
+    pub fn has_begun(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session)
     }
 
     /// Returns whether a session has this lease.
@@ -268,6 +292,7 @@ impl Grantor {
         );
         waits += recalls.len();
         let barred = barred.to_vec();
+        self.barring += usize::from(!barred.is_empty());
         self.changes.insert(change, Change { author, touched: on, barred, waits });
         Announced { change, recalls, waits: waits > 0 }
     }
@@ -280,6 +305,8 @@ impl Grantor {
         touched.into_iter().for_each(|on| self.end_of(on, author));
         if !barred.is_empty() {
             let now = self.recency.tick();
+            self.barring -= 1;
+            self.barring_ended = now;
             for session in barred {
                 if let Some(holder) = self.sessions.get_mut(&session) {
                     holder.barred = holder.barred.saturating_sub(1);

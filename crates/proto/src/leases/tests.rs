@@ -325,3 +325,23 @@ fn a_change_of_rights_waits_for_earlier_recalls_and_for_the_bytes() {
     assert_eq!(grantor.end_write(ONE, ino), [rights.change]);
     assert!(!grantor.has_writes(ONE));
 }
+
+/// A change of rights does not know of it, and its end must not find a lease that was granted.
+#[test]
+fn a_session_that_comes_during_a_change_of_rights_has_no_lease_before_its_end() {
+    let mut grantor = grantor();
+    let ino = InodeId::from_raw(9);
+    assert!(grant(&mut grantor, ONE, FILE));
+    let before = grantor.now();
+    let moved = grantor.announce_barring(SessionId::DIRECT, &[], &[ONE]);
+    assert!(!grantor.has_begun(TWO));
+    assert!(!grant(&mut grantor, TWO, DIR) && !grantor.grant_bytes(TWO, ino, before));
+    assert!(!grantor.has_begun(TWO), "it is refused again");
+    let now = grantor.now();
+    assert!(!grantor.grant_bytes(ONE, ino, now), "bytes are no exception");
+    assert_eq!(grantor.recalled(ONE, 1), [moved.change]);
+    grantor.end(moved.change);
+    assert!(!grantor.grant_bytes(ONE, ino, before) && !grantor.grant(TWO, DIR, before));
+    let now = grantor.now();
+    assert!(grantor.grant_bytes(ONE, ino, now) && grantor.grant(TWO, DIR, now));
+}

@@ -17,7 +17,9 @@ impl Grantor {
     /// whether it is granted.
     pub fn grant_bytes(&mut self, session: SessionId, ino: InodeId, since: LeaseMoment) -> bool {
         let on = Leased::Node(ino);
-        if self.recency.others_changed(on, session, since) {
+        if self.recency.others_changed(on, session, since)
+            || !self.has_settled_rights(session, since)
+        {
             return false;
         }
         let is_full = self.is_full();

@@ -10,7 +10,7 @@ use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_wire::{
     Code, Context, Description, Effect, Error, FileKind, ForGuest, GuestRight, GuestSubject, Name,
-    OpenId, Operation, Replayed, Request,
+    OpenId, Operation, Replayed, Request, SessionId,
 };
 
 use super::form;
@@ -86,8 +86,13 @@ impl Dispatcher {
         };
         if moves {
             let barred = self.barred_by(request, call.expected)?;
-            if !barred.iter().all(|session| call.barred.contains(session)) {
-                // A directory has moved, or a guest has come, since the announcement.
+            // A guest that has come since the announcement is granted no lease before its end.
+            let knows = |session: &SessionId| {
+                call.barred.contains(session)
+                    || (!call.barred.is_empty() && !self.leases.has_begun(*session))
+            };
+            if !barred.iter().all(knows) {
+                // A directory has moved since the announcement, or there was no guest then.
                 return Err(Code::Busy.into());
             }
         }
