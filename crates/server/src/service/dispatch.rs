@@ -15,7 +15,7 @@ use pelago_store::table::{self, Pressure};
 use pelago_wire::{Bulk, Code, Context, Description, Effect, Error, InodeId, Kind, Reply, Request};
 
 use super::execute::Executor;
-use super::guests::ChangeGuard;
+use super::guests::{ChangeGuard, with_cut_mode};
 use super::{Call, Dispatcher, ErrorReport, OpResult, Outcome, Submission};
 use crate::completion::Completion;
 use crate::pool::{Caller, Invocation};
@@ -182,13 +182,10 @@ impl Dispatcher {
             Executor { parts, locks, context, expected, bytes, room, may_block, is_guest };
         let result = match stored {
             Some(reply) => executor.replay(request, reply),
-            None if is_guest => {
-                // The mode of the directory, or of the node, may have changed meanwhile.
-                match super::guests::with_present_mode(parts, request)? {
-                    Some(request) => executor.execute(&request),
-                    None => executor.execute(request),
-                }
-            }
+            None if is_guest => match with_cut_mode(parts, request)? {
+                Some(request) => executor.execute(&request),
+                None => executor.execute(request),
+            },
             None => executor.execute(request),
         };
         drop(held);

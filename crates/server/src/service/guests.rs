@@ -36,7 +36,7 @@ mod rights;
 mod shown;
 
 pub(super) use change_guard::ChangeGuard;
-pub(super) use form::with_present_mode;
+pub(super) use form::with_cut_mode;
 
 /// The number of attempts to carry out a request whose node moves each time.
 const ATTEMPTS: u32 = 8;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_wire::{
-    Code, Context, Description, Effect, Error, FileKind, ForGuest, GuestRight, GuestSubject, Name,
-    OpenId, Operation, Replayed, Request, SessionId,
+    Code, Context, Description, Effect, Error, ForGuest, GuestRight, GuestSubject, OpenId,
+    Operation, Replayed, Request, SessionId,
 };
 
 use super::form;
@@ -59,9 +59,9 @@ impl Dispatcher {
         let revokes = description.operation == Operation::Revoke;
         if (moves || revokes)
             && let Some(left) = policy.unsettled()
-            && self.is_revocation_or_move(call, request)
+            && self.takes_rights(call, request)
         {
-            self.settle(request, left, may_block)?;
+            settle(left, may_block)?;
         }
         if !policy.has_guests() {
             return Ok(ChangeGuard::nothing());
@@ -105,43 +105,14 @@ impl Dispatcher {
         Ok(ChangeGuard { is_guest, _guard: guard })
     }
 
-    /// Returns whether a request moves something, or has a sentence that takes something back.
-    fn is_revocation_or_move(&self, call: &Call, request: &Request) -> bool {
+    /// Returns whether a request moves a directory, or has a sentence that takes something back.
+    fn takes_rights(&self, call: &Call, request: &Request) -> bool {
         let policy = &self.parts.policy;
-        let Request::Revoke { sentence, chain } = request else { return true };
+        let Request::Revoke { sentence, chain } = request else {
+            return self.moves_dir(request, call.expected);
+        };
         let guest = policy.guest(call.context.session);
         policy.read_revocation(sentence, chain, guest.as_deref()).is_ok()
-    }
-
-    /// Waits until no guest can use leases of the last run, if a request takes rights away.
-    ///
-    /// # Errors
-    /// `WouldBlock`.
-    fn settle(
-        &self,
-        request: &Request,
-        left: Duration,
-        may_block: MayBlock,
-    ) -> Result<(), OpError> {
-        let takes_rights = match request {
-            Request::Rename { from_dir, from, to_dir, to, .. } => {
-                let is_dir = |dir, name: &Name| {
-                    let found = self.parts.shard.lookup(dir, name);
-                    found.is_ok_and(|entry| entry.attr.kind == FileKind::Directory)
-                };
-                from_dir.ino != to_dir.ino && (is_dir(*from_dir, from) || is_dir(*to_dir, to))
-            }
-            _ => true,
-        };
-        match (takes_rights, may_block) {
-            (false, _) => Ok(()),
-            (true, MayBlock::No) => Err(OpError::WouldBlock),
-            (true, MayBlock::Yes) => {
-                // Only the clock ends those leases.
-                thread::sleep(left);
-                Ok(())
-            }
-        }
     }
 
     fn check_change(
@@ -173,6 +144,21 @@ impl Dispatcher {
             return modes.check_write(replayed.node.ok_or(Code::BadOpen)?);
         }
         modes.check(request, *expected)
+    }
+}
+
+/// Waits until no guest can use leases of the last run.
+///
+/// # Errors
+/// `WouldBlock`.
+fn settle(left: Duration, may_block: MayBlock) -> Result<(), OpError> {
+    match may_block {
+        MayBlock::No => Err(OpError::WouldBlock),
+        MayBlock::Yes => {
+            // Only the clock ends those leases.
+            thread::sleep(left);
+            Ok(())
+        }
     }
 }
 

@@ -23,21 +23,17 @@ const SPECIAL: u16 = 0o7000;
 /// The sticky bit.
 const STICKY: u16 = 0o1000;
 
-/// Returns the request as it is carried out.
+/// Returns the request as it is announced and carried out, but for its mode.
 ///
 /// # Errors
-/// `Stale` if the node or directory does not exist.
+/// `BadOpen`.
 pub(super) fn carried_out(
     parts: &Parts,
     session: SessionId,
     mut request: Request,
 ) -> Result<Request, Error> {
     match &mut request {
-        Request::Create { dir, mode, .. }
-        | Request::CreateUnnamed { dir, mode, .. }
-        | Request::MakeDir { dir, mode, .. }
-        | Request::MakeNode { dir, mode, .. } => *mode = cut(parts, *dir, *mode)?,
-        Request::SetAttr { node, set, .. } => set_as_guest(parts, *node, set)?,
+        Request::SetAttr { set, .. } if set.size.is_some() => set.kill_privileges = true,
         Request::Open { flags: OpenFlags { kill_privileges, .. }, .. }
         | Request::Write { flags: WriteFlags { kill_privileges, .. }, .. } => {
             *kill_privileges = true;
@@ -87,29 +83,33 @@ pub(super) fn drop_capabilities(
     }
 }
 
-/// Returns a request that sets or makes a mode, with that mode cut anew; `None` for any other. It
-/// has waited for others since it was cut, who may have narrowed what it is cut to.
+/// Returns a request that sets a mode or makes a node, with the mode cut to what a guest may set;
+/// `None` for any other request. Called where the request takes effect: before that others may
+/// narrow what it is cut to.
 ///
 /// # Errors
-/// As [`carried_out`].
-pub(in crate::service) fn with_present_mode(
+/// `Stale` if the node or directory does not exist.
+pub(in crate::service) fn with_cut_mode(
     parts: &Parts,
     request: &Request,
 ) -> Result<Option<Request>, Error> {
-    let mut request = match request {
-        Request::SetAttr { set, .. } if set.mode.is_some() => request.clone(),
-        Request::Create { .. }
-        | Request::CreateUnnamed { .. }
-        | Request::MakeDir { .. }
-        | Request::MakeNode { .. } => request.clone(),
-        _ => return Ok(None),
-    };
-    match &mut request {
-        Request::SetAttr { node, set, .. } => set_as_guest(parts, *node, set)?,
+    let cut = match request {
+        Request::SetAttr { node, set: SetAttr { mode: Some(mode), .. }, .. } => {
+            NewMode::exactly(set_by_guest(parts, *node, *mode)?)
+        }
         Request::Create { dir, mode, .. }
         | Request::CreateUnnamed { dir, mode, .. }
         | Request::MakeDir { dir, mode, .. }
-        | Request::MakeNode { dir, mode, .. } => *mode = cut(parts, *dir, *mode)?,
+        | Request::MakeNode { dir, mode, .. } => made_by_guest(parts, *dir, *mode)?,
+        _ => return Ok(None),
+    };
+    let mut request = request.clone();
+    match &mut request {
+        Request::SetAttr { set, .. } => set.mode = Some(cut.mode),
+        Request::Create { mode, .. }
+        | Request::CreateUnnamed { mode, .. }
+        | Request::MakeDir { mode, .. }
+        | Request::MakeNode { mode, .. } => *mode = cut,
         _ => {}
     }
     Ok(Some(request))
@@ -124,20 +124,15 @@ pub(super) fn writes(parts: &Parts, session: SessionId, open: OpenId) -> Result<
 }
 
 /// Returns the mode of a new node in a directory.
-fn cut(parts: &Parts, dir: Handle, mode: NewMode) -> Result<NewMode, Error> {
+fn made_by_guest(parts: &Parts, dir: Handle, mode: NewMode) -> Result<NewMode, Error> {
     let of_dir = parts.shard.attr(dir)?.mode & OTHERS;
     Ok(NewMode { mode: mode.mode & (OWNER | of_dir), ..mode })
 }
 
-fn set_as_guest(parts: &Parts, node: Handle, set: &mut SetAttr) -> Result<(), Error> {
-    if set.size.is_some() {
-        set.kill_privileges = true;
-    }
-    if let Some(mode) = &mut set.mode {
-        let Attr { mode: present, kind, .. } = parts.shard.attr(node)?;
-        // The guest does not see the bits that stay.
-        let stay = if kind == FileKind::Directory { SPECIAL | OTHERS } else { STICKY | OTHERS };
-        *mode = (*mode & OWNER) | (present & stay);
-    }
-    Ok(())
+/// Returns the mode that a node gets if a guest sets this one. The guest does not see the bits that
+/// stay.
+fn set_by_guest(parts: &Parts, node: Handle, mode: u16) -> Result<u16, Error> {
+    let Attr { mode: present, kind, .. } = parts.shard.attr(node)?;
+    let stay = if kind == FileKind::Directory { SPECIAL | OTHERS } else { STICKY | OTHERS };
+    Ok((mode & OWNER) | (present & stay))
 }

@@ -26,17 +26,25 @@ impl Dispatcher {
         request: &Request,
         expected: Option<ExpectedNodes>,
     ) -> Result<Vec<SessionId>, Error> {
-        let Request::Rename { from_dir, from, to_dir, to, .. } = request else {
-            return Ok(Vec::new());
-        };
-        if from_dir.ino == to_dir.ino || !self.parts.policy.has_guests() {
-            return Ok(Vec::new());
+        let Request::Rename { from_dir, to_dir, .. } = request else { return Ok(Vec::new()) };
+        match self.parts.policy.has_guests() && self.moves_dir(request, expected) {
+            true => self.parts.policy.barred_by_move(&self.parts.shard, from_dir.ino, to_dir.ino),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Returns whether a rename gives a directory another parent. Without expected nodes its names
+    /// are looked up.
+    pub(super) fn moves_dir(&self, request: &Request, expected: Option<ExpectedNodes>) -> bool {
+        let Request::Rename { from_dir, from, to_dir, to, .. } = request else { return false };
+        if from_dir.ino == to_dir.ino {
+            return false;
         }
         let is_dir = |ino: InodeId| {
             let attr = self.parts.shard.attr(Handle::own(ino));
             attr.is_ok_and(|attr| attr.kind == FileKind::Directory)
         };
-        let moves_dir = match expected {
+        match expected {
             Some(ExpectedNodes { first, second }) => {
                 [first, second].into_iter().flatten().any(is_dir)
             }
@@ -47,10 +55,6 @@ impl Dispatcher {
                 };
                 leads_to_dir(*from_dir, from) || leads_to_dir(*to_dir, to)
             }
-        };
-        match moves_dir {
-            true => self.parts.policy.barred_by_move(&self.parts.shard, from_dir.ino, to_dir.ino),
-            false => Ok(Vec::new()),
         }
     }
 

@@ -77,7 +77,34 @@ impl UserModes<'_> {
                     false => self.check_parent_changes([first, second]),
                 }
             }
-            _ => Ok(()),
+            // What is open was checked when it was opened. The others read no more than a lookup, end
+            // what the session has, or are never made by guests.
+            Request::Parent { .. }
+            | Request::Find { .. }
+            | Request::GetAttr { .. }
+            | Request::ReadLink { .. }
+            | Request::Flush { .. }
+            | Request::Release { .. }
+            | Request::GetLock { .. }
+            | Request::SetLock { .. }
+            | Request::ReclaimLock { .. }
+            | Request::Fsync { .. }
+            | Request::FsyncDir { .. }
+            | Request::Read { .. }
+            | Request::Write { .. }
+            | Request::StatFs
+            | Request::Allocate { .. }
+            | Request::Seek { .. }
+            | Request::CopyRange { .. }
+            | Request::Search { .. }
+            | Request::Tags { .. }
+            | Request::Attach { .. }
+            | Request::Access { .. }
+            | Request::Revoke { .. }
+            | Request::Step { .. }
+            | Request::AddDir { .. }
+            | Request::SiteAddress { .. }
+            | Request::Servers => Ok(()),
         }
     }
 
