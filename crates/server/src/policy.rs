@@ -18,12 +18,10 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pelago_keynote::share::{address_text, attribute};
 use pelago_keynote::{
-    CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation,
-    RevocationSubject, Right, hex,
+    CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
 };
 use pelago_meta::shard::{Placement, RevokedCredential, Shard};
 use pelago_store::folder::Folder;
-use pelago_store::report::volume_failed;
 use pelago_store::volume::{self, VolumeId};
 use pelago_wire::{
     Code, Error, GuestGrant, GuestRefusal, InodeId, Name, OpenId, SessionId, limits,
@@ -31,8 +29,8 @@ use pelago_wire::{
 use quick_cache::sync::Cache;
 
 use attach::Attached;
-use audit::{Audit, End, SessionAudit};
-use chain::{Chain, Link};
+use audit::{Audit, SessionAudit};
+use chain::Chain;
 use decision::{Decision, Question};
 use decisions::{DecidedAt, Decisions, Epoch};
 use moment::Moment;
@@ -45,6 +43,7 @@ pub(crate) use audit::Subject;
 
 pub(crate) use users::User;
 
+pub(crate) use revocations::Revoked;
 pub(crate) use right_set::RightSet;
 
 use crate::pool::Pool;
@@ -55,9 +54,11 @@ mod audit;
 mod chain;
 mod decision;
 mod decisions;
+mod events;
 mod explain;
 mod leases;
 mod moment;
+mod revocations;
 mod right_set;
 mod roots;
 mod scope;
@@ -78,8 +79,6 @@ const CHAINS: usize = 64;
 /// The steps that the decision about a node may take: some milliseconds. A share of Pelago takes
 /// ten in each link.
 const QUESTION_STEPS: u32 = 32_768;
-/// The revocations of one guest.
-const REVOCATIONS_OF_GUEST: usize = 256;
 
 /// The guests of a volume.
 pub(crate) struct Policy {
@@ -164,15 +163,6 @@ impl Guest {
 
 /// The user as whom a guest acts, with the rights number under which it was found.
 type ActingUser = Mutex<Option<(u64, Option<Arc<User>>)>>;
-
-/// A credential or a key that is taken back.
-pub(crate) struct Revoked {
-    /// The id of the credential, or the key.
-    pub(crate) id: [u8; 32],
-    by: Principal,
-    /// True if a root takes it back.
-    pub(crate) is_of_root: bool,
-}
 
 impl Policy {
     /// Returns the policy of the volume in this folder. The pool writes the audit log; `None` if
@@ -403,19 +393,6 @@ impl Policy {
             && chain.check(self.volume, &moment.now).is_ok()
     }
 
-    /// Returns whether a guest, a credential of its chain, or a signer of one is revoked. A
-    /// licensee that is neither the guest nor a signer has no part in the chain.
-    fn is_revoked(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
-        let revoked = self.revoked.read();
-        let is_revoked = |id: &[u8; 32]| revoked.contains_key(id);
-        !revoked.is_empty()
-            && (is_revoked(principal)
-                || chain
-                    .links
-                    .iter()
-                    .any(|link| is_revoked(&link.id) || is_revoked(&link.authorizer.0)))
-    }
-
     /// Returns whether names may decide about the rights of a guest.
     pub(crate) fn reads_names(&self, guest: &Guest) -> bool {
         let policy = self.roots.as_ref().and_then(Roots::policy);
@@ -544,145 +521,6 @@ impl Policy {
             *moment = (seconds, Arc::new(Moment::at(seconds)));
         }
         (seconds, Arc::clone(&moment.1))
-    }
-
-    /// Reads a sentence that revokes a credential of this volume, or a key. A guest revokes what it
-    /// has signed itself: `texts` has that credential. The keys of others are for a root; its own
-    /// ones the file `policy` has.
-    ///
-    /// # Errors
-    /// `Invalid` if it is no revocation for this volume, or one of a root; `AccessDenied` if
-    /// neither a root has signed it, nor this guest, for its own credential; `NoSpace` if too much
-    /// is revoked.
-    pub(crate) fn read_revocation(
-        &self,
-        sentence: &[u8],
-        texts: &[Vec<u8>],
-        guest: Option<&Guest>,
-    ) -> Result<Revoked, Error> {
-        let revocation = Revocation::parse(sentence).map_err(|error| {
-            tracing::info!(%error, "a sentence that takes nothing back");
-            Error::from(Code::Invalid)
-        })?;
-        if revocation.volume != self.volume.0 {
-            return Err(Code::Invalid.into());
-        }
-        revocation.verify().map_err(|_| Code::AccessDenied)?;
-        let is_of_root =
-            self.is_root(&revocation.by) && !self.revoked.read().contains_key(&revocation.by.0);
-        let is_of_guest =
-            || guest.is_some_and(|guest| chain::revokes(&revocation, texts, &guest.principal));
-        if !is_of_root && !is_of_guest() {
-            return Err(Code::AccessDenied.into());
-        }
-        if let RevocationSubject::Key(key) = revocation.subject
-            && self.is_root(&key)
-        {
-            tracing::info!(%key, "a root is taken out of the file `policy`, and not revoked");
-            return Err(Code::Invalid.into());
-        }
-        let revoked = self.revoked.read();
-        let id = revocation.subject.bytes();
-        let of_signer = revoked.values().filter(|by| **by == Some(revocation.by)).count();
-        // Guests leave room for the roots, and for each other.
-        let has_room = match is_of_root {
-            true => revoked.len() < limits::REVOCATIONS,
-            false => revoked.len() < limits::REVOCATIONS / 2 && of_signer < REVOCATIONS_OF_GUEST,
-        };
-        if !has_room && !revoked.contains_key(&id) {
-            return Err(Code::NoSpace.into());
-        }
-        Ok(Revoked { id, by: revocation.by, is_of_root })
-    }
-
-    /// Puts a revocation in force.
-    /// When this returns, no change is being made by it.
-    pub(crate) fn revoke(&self, revoked: &Revoked) {
-        let _no_change = self.hold_guests();
-        let before = self.revoked.write().insert(revoked.id, Some(revoked.by));
-        self.revocations.fetch_add(1, Ordering::AcqRel);
-        if let Some(audit) = self.audit.as_ref().filter(|_| before.is_none()) {
-            audit.revocation(moment::seconds(), revoked);
-        }
-    }
-
-    /// Writes into the volume's format that it may have revocations, so that a program which does
-    /// not know them does not open it. Blocks on the disk.
-    ///
-    /// # Errors
-    /// `Io` if the format cannot be written.
-    pub(crate) fn announce_revocations(&self) -> Result<(), Error> {
-        match &self.roots {
-            Some(roots) => {
-                volume::set_has_revocations(roots.folder()).map_err(|error| volume_failed(&error))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Records the first use of a right in a session.
-    #[inline]
-    pub(crate) fn note_use(&self, guest: &Guest, subject: &Subject<'_>) {
-        if let Some(audit) = &self.audit
-            && guest.audit.is_first_use(subject.rights)
-        {
-            audit.first_use(moment::seconds(), guest, subject);
-        }
-    }
-
-    /// Records a denial.
-    pub(crate) fn note_denied(&self, guest: &Guest, subject: &Subject<'_>) {
-        if let Some(audit) = &self.audit {
-            audit.denial(moment::seconds(), guest, subject);
-        }
-    }
-
-    /// Records that a chain opens no session any more.
-    fn note_refused(&self, principal: &[u8; 32], chain: &Chain) {
-        let Some(audit) = &self.audit else { return };
-        if let Some((why, link)) = self.fault_of(chain) {
-            audit.refusal(moment::seconds(), &Principal(*principal), chain, &why, Some(link));
-        }
-    }
-
-    /// Records the end of a session.
-    fn note_ended(&self, guest: &Guest) {
-        let Some(audit) = &self.audit else { return };
-        let (why, link) = match self.fault_of(&guest.chain) {
-            Some((why, link)) => (why, Some(link)),
-            None => (End::Closed, None),
-        };
-        audit.end(moment::seconds(), guest, &why, link);
-    }
-
-    /// Writes the lines of the audit log that wait. Blocks on the disk.
-    pub(crate) fn write_audit(&self) {
-        if let Some(audit) = &self.audit {
-            audit.write();
-        }
-    }
-
-    /// Returns the reason why a chain holds no more, and the link to blame; `None` if it holds.
-    fn fault_of<'a>(&self, chain: &'a Chain) -> Option<(End, &'a Link)> {
-        let first = chain.links.first()?;
-        if !self.is_root(&first.authorizer) {
-            return Some((End::NoRoot, first));
-        }
-        let revoked = self.revoked.read();
-        if let Some(link) = chain.links.iter().find(|link| {
-            let mut keys = link.assertion.licensees().keys();
-            let is_void = |id: &[u8; 32]| revoked.contains_key(id);
-            is_void(&link.id) || is_void(&link.authorizer.0) || keys.any(|key| is_void(&key.0))
-        }) {
-            return Some((End::Revoked, link));
-        }
-        drop(revoked);
-        let (_, moment) = self.now();
-        let ended = chain.links.iter().find(|link| {
-            let until = link.share.as_ref().and_then(|share| share.until.as_deref());
-            until.is_some_and(|until| until <= moment.now.as_str())
-        });
-        ended.map(|link| (End::Expired, link))
     }
 
     fn is_root(&self, key: &Principal) -> bool {

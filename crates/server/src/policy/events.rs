@@ -1,0 +1,74 @@
+//! The events of guests that the audit log has.
+
+use pelago_keynote::Principal;
+
+use super::audit::{End, Subject};
+use super::chain::{Chain, Link};
+use super::{Guest, Policy, moment};
+
+impl Policy {
+    /// Records the first use of a right in a session.
+    #[inline]
+    pub(crate) fn note_use(&self, guest: &Guest, subject: &Subject<'_>) {
+        if let Some(audit) = &self.audit
+            && guest.audit.is_first_use(subject.rights)
+        {
+            audit.first_use(moment::seconds(), guest, subject);
+        }
+    }
+
+    /// Records a denial.
+    pub(crate) fn note_denied(&self, guest: &Guest, subject: &Subject<'_>) {
+        if let Some(audit) = &self.audit {
+            audit.denial(moment::seconds(), guest, subject);
+        }
+    }
+
+    /// Records that a chain opens no session any more.
+    pub(super) fn note_refused(&self, principal: &[u8; 32], chain: &Chain) {
+        let Some(audit) = &self.audit else { return };
+        if let Some((why, link)) = self.fault_of(chain) {
+            audit.refusal(moment::seconds(), &Principal(*principal), chain, &why, Some(link));
+        }
+    }
+
+    /// Records the end of a session.
+    pub(super) fn note_ended(&self, guest: &Guest) {
+        let Some(audit) = &self.audit else { return };
+        let (why, link) = match self.fault_of(&guest.chain) {
+            Some((why, link)) => (why, Some(link)),
+            None => (End::Closed, None),
+        };
+        audit.end(moment::seconds(), guest, &why, link);
+    }
+
+    /// Writes the lines of the audit log that wait. Blocks on the disk.
+    pub(crate) fn write_audit(&self) {
+        if let Some(audit) = &self.audit {
+            audit.write();
+        }
+    }
+
+    /// Returns the reason why a chain holds no more, and the link to blame; `None` if it holds.
+    pub(super) fn fault_of<'a>(&self, chain: &'a Chain) -> Option<(End, &'a Link)> {
+        let first = chain.links.first()?;
+        if !self.is_root(&first.authorizer) {
+            return Some((End::NoRoot, first));
+        }
+        let revoked = self.revoked.read();
+        if let Some(link) = chain.links.iter().find(|link| {
+            let mut keys = link.assertion.licensees().keys();
+            let is_void = |id: &[u8; 32]| revoked.contains_key(id);
+            is_void(&link.id) || is_void(&link.authorizer.0) || keys.any(|key| is_void(&key.0))
+        }) {
+            return Some((End::Revoked, link));
+        }
+        drop(revoked);
+        let (_, moment) = self.now();
+        let ended = chain.links.iter().find(|link| {
+            let until = link.share.as_ref().and_then(|share| share.until.as_deref());
+            until.is_some_and(|until| until <= moment.now.as_str())
+        });
+        ended.map(|link| (End::Expired, link))
+    }
+}
