@@ -183,9 +183,11 @@ impl PathInMount {
 fn node_of(session: &ServerSession, place: &PathInMount, root: InodeId) -> Outcome<Handle> {
     let path = &place.path;
     let (ino, meta) = place.inode(path, root)?;
-    let (false, Some(parent), Some(name)) = (meta.is_dir(), path.parent(), path.file_name()) else {
+    if meta.is_dir() {
         return Ok(Handle::own(ino));
-    };
+    }
+    let Some(parent) = path.parent() else { return Ok(Handle::own(ino)) };
+    let Some(name) = path.file_name() else { return Ok(Handle::own(ino)) };
     let (dir, _) = place.inode(parent, root)?;
     let name = Name::new(name.as_bytes()).map_err(|source| {
         let path = path.clone();

@@ -135,11 +135,13 @@ fn files_are_attached_together_and_end_one_by_one() {
     assert_eq!(rustix::io::pread(&open, &mut bytes, 0), Ok(5), "an open file came back too");
     // The one that was presented: the session goes on by the other.
     pair.alice.types("pelago revoke ~/report.cred -V ~/pelago");
+    // The mount learns of the end within a second, also without a request.
     std::thread::sleep(std::time::Duration::from_secs(1));
     bob.fails("get report", Errno::NOENT);
     assert_eq!(bob.does("list ."), "plan");
     assert_eq!(bob.does("get plan"), "plan|");
     pair.alice.types("pelago revoke ~/plan.cred -V ~/pelago");
+    // The mount learns of the end within a second, also without a request.
     std::thread::sleep(std::time::Duration::from_secs(1));
     for line in ["get plan", "get report"] {
         bob.fails(line, Errno::ACCESS);

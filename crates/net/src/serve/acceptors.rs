@@ -91,7 +91,6 @@ impl Listener for TcpAcceptor {
     fn tick(&mut self) {
         self.shared.sessions.expire();
         self.shared.sessions.end_removed(&self.clients);
-        self.shared.sessions.end_guests();
     }
 
     fn wants_ticks(&self) -> bool {

@@ -242,6 +242,10 @@ impl<S: Service> SessionService for WithSessions<S> {
         Ok(())
     }
 
+    fn look_at_guests(&self) {
+        self.store.connections().end_guests();
+    }
+
     fn has_access(&self, grant: &GuestGrant) -> bool {
         !self.revoked.lock().contains(&grant.chain)
     }

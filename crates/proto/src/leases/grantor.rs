@@ -153,9 +153,9 @@ impl Grantor {
         true
     }
 
-    /// Returns whether no change of a session's rights is under way, or has ended after `since`. One
-    /// that is under way does not know of a session that has come since its announcement, so each
-    /// counts for a session without a lease so far.
+    /// Returns whether no change of a session's rights is under way, or has ended after `since`.
+    /// One that is under way does not know of a session that has come since its announcement, so
+    /// each counts for a session without a lease so far.
     pub(super) fn has_settled_rights(&self, session: SessionId, since: LeaseMoment) -> bool {
         let (barred, until) = match self.sessions.get(&session) {
             Some(holder) => (holder.barred, holder.barred_until),
@@ -164,8 +164,8 @@ impl Grantor {
         barred == 0 && since >= until
     }
 
-    /// Returns whether a session has had a lease, or was barred. Until then it is granted none while
-    /// rights of any session change.
+    /// Returns whether a session has had a lease, or was barred. Until then it is granted none
+    /// while rights of any session change.
     #[must_use]
     pub fn has_begun(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session)

@@ -229,6 +229,7 @@ fn a_guest_whose_share_has_ended_and_the_policy_are_named() {
     // A policy with conditions bounds what its roots can grant.
     let to_read = policy(&[principal(1)], &[]).unwrap();
     world.set_policy(&format!("{to_read}Conditions: right == \"r\";\n"));
+    // The file is looked at twice a second.
     thread::sleep(POLICY_DELAY);
     let found = of_chain(world, *below, &[&place.link(1, 3, "rx")]).unwrap();
     assert_eq!(rights(&found), "r");

@@ -106,6 +106,7 @@ fn a_chain_ends_at_its_time() {
     let second = files.world.signed(1, 2, &Grant { until, ..files.grant(1) });
     assert_eq!(files.attach(&guest, &[&second]), Ok(String::new()));
     assert_eq!(files.readable(&guest), [0, 1]);
+    // Only the clock ends the share.
     thread::sleep(Duration::from_millis(2_100));
     assert_eq!(files.readable(&guest), [0]);
     let again = files.attach(&guest, &[&second]).unwrap();

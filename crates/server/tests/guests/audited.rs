@@ -37,6 +37,7 @@ fn wait_for(world: &World, what: &str, count: usize) -> Vec<Value> {
             return found;
         }
         assert!(begun.elapsed() < DEADLINE, "{what}: {:?}", lines(world));
+        // The log is written by another thread.
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -171,6 +172,7 @@ fn the_log_says_that_the_roots_have_changed() {
     world.attr(&guest, shared).unwrap();
     wait_for(&world, "policy", 1);
     world.set_policy(&policy(&[principal(7)], &[]).unwrap());
+    // The file is looked at twice a second.
     thread::sleep(POLICY_DELAY);
     assert_eq!(world.attr(&guest, shared), Err(Code::Stale));
     let policies = wait_for(&world, "policy", 2);
@@ -227,6 +229,7 @@ fn a_cut_line_ends_before_the_next_one() {
             return;
         }
         assert!(begun.elapsed() < DEADLINE, "{text}");
+        // The log is written by another thread.
         thread::sleep(Duration::from_millis(5));
     }
 }

@@ -148,6 +148,7 @@ fn a_right_ends_at_its_time() {
     let guest = world.guest_of(2, &[&text]);
     let open = world.open(&guest, file).unwrap();
     assert!(world.read(&guest, open).is_ok());
+    // Only the clock ends the share.
     std::thread::sleep(std::time::Duration::from_secs(3));
     assert_eq!(world.read(&guest, open), Err(Code::Stale));
     assert_eq!(world.attr(&guest, shared), Err(Code::Stale));
@@ -308,6 +309,7 @@ fn the_end_of_a_cached_decision_is_the_first_of_all() {
     let guest = world.guest_of(2, &[&world.written(1, 2, &text)]);
     assert!(world.attr(&guest, shared).is_ok());
     assert!(world.attr(&guest, shared).is_ok());
+    // Only the clock ends the share.
     std::thread::sleep(std::time::Duration::from_secs(4));
     assert_eq!(world.attr(&guest, shared), Err(Code::Stale));
 }

@@ -60,6 +60,7 @@ fn a_wrong_list_ends_no_session_and_admits_no_guest_after_a_start() {
     assert_eq!(present, refused(), "two users: that of key 2 and the volume's");
     let present = world.guest(2, shared.ino);
     put(&world, &line(2, "an-account-that-is-gone"));
+    // The file is looked at twice a second.
     thread::sleep(POLICY_DELAY);
     assert!(world.attr(&present, shared).is_ok(), "the last good list");
     let text = world.credential(2, shared.ino);

@@ -77,8 +77,8 @@ impl UserModes<'_> {
                     false => self.check_parent_changes([first, second]),
                 }
             }
-            // What is open was checked when it was opened. The others read no more than a lookup, end
-            // what the session has, or are never made by guests.
+            // What is open was checked when it was opened. The others read no more than a lookup,
+            // end what the session has, or are never made by guests.
             Request::Parent { .. }
             | Request::Find { .. }
             | Request::GetAttr { .. }
