@@ -8,6 +8,10 @@ use std::path::Path;
 use pelago_testbed::tools::{self, PAUSE, TRIES};
 use pelago_testbed::{VerbResult, arguments, machine, process, verdict, workspace};
 
+/// The programs that tests run, each with its Debian package.
+const PROGRAMS: [(&str, &str); 4] =
+    [("fusermount3", "fuse3"), ("getfattr", "attr"), ("bonnie++", "bonnie++"), ("make", "make")];
+
 /// Installs the programs that `test` needs, or returns an error that names the missing ones.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
     arguments::none(arguments)?;
@@ -21,20 +25,26 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
 
 /// Returns whether Debian's packages are there.
 pub(crate) fn is_complete() -> bool {
-    ["fusermount3", "getfattr"].iter().all(|program| machine::find_program(program).is_some())
+    missing().is_empty()
+}
+
+/// Returns the programs that are not in `PATH`, each with its package.
+fn missing() -> Vec<(&'static str, &'static str)> {
+    let is_missing = |program: &str| machine::find_program(program).is_none();
+    PROGRAMS.into_iter().filter(|(program, _)| is_missing(program)).collect()
 }
 
 /// Fetches missing programs; the logs go to an existing folder.
 pub(crate) fn ensure(logs: &Path) -> Result<(), String> {
     fetch_crates();
     if !is_complete() {
-        tools::install_packages(&["fuse3", "attr"], logs)?;
+        let packages: Vec<&str> = missing().into_iter().map(|(_, package)| package).collect();
+        tools::install_packages(&packages, logs)?;
     }
-    if !is_complete() {
-        return Err(
-            "fusermount3 or getfattr is not in PATH, although fuse3 and attr are installed"
-                .to_owned(),
-        );
+    let missing: Vec<&str> = missing().into_iter().map(|(program, _)| program).collect();
+    if !missing.is_empty() {
+        let programs = missing.join(", ");
+        return Err(format!("not in PATH, although the packages are installed: {programs}"));
     }
     machine::fuse_trouble().map_or(Ok(()), Err)
 }
