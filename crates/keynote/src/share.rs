@@ -25,6 +25,8 @@ pub mod attribute {
     pub const VOLUME: &str = "volume";
     /// The letter of the right that the operation needs.
     pub const RIGHT: &str = "right";
+    /// The name of the request, such as `read` or `getattr`; empty if it is not known.
+    pub const OPERATION: &str = "op";
     /// The directories above the object, from the root on, and itself if it is one: their inode
     /// numbers in hexadecimal digits, each between slashes, as in `/1/2a/3f/`.
     pub const ANCESTORS: &str = "ancestors";

@@ -24,7 +24,7 @@ use pelago_meta::shard::{Placement, RevokedCredential, Shard};
 use pelago_store::folder::Folder;
 use pelago_store::volume::{self, VolumeId};
 use pelago_wire::{
-    Code, Error, GuestGrant, GuestRefusal, InodeId, Name, OpenId, SessionId, limits,
+    Code, Error, GuestGrant, GuestRefusal, InodeId, Name, OpenId, Operation, SessionId, limits,
 };
 use quick_cache::sync::Cache;
 
@@ -39,6 +39,7 @@ use scope::may_read;
 use users::Users;
 use watched::OnChange;
 
+pub(crate) use access::AccessTo;
 pub(crate) use audit::Subject;
 
 pub(crate) use users::User;
@@ -285,7 +286,7 @@ impl Policy {
         self.any.store(true, Ordering::Release);
         drop(guests);
         if let Some((audit, guest)) = self.audit.as_ref().zip(begun) {
-            audit.begin(moment::seconds(), &guest);
+            audit.begin(moment::seconds(), &guest, &guest.chain);
         }
         Ok(())
     }
@@ -406,8 +407,8 @@ impl Policy {
             && self.roots.as_ref().is_none_or(Roots::grants_all_below)
     }
 
-    /// Returns those of the `wanted` rights that a guest has by one of its chains to a node in this
-    /// directory, which is the node itself if that is one. A file has those that one of its names
+    /// Returns the rights that a guest has by one of its chains to a node in this directory, which
+    /// is the node itself if that is one, for an operation. A file has those that one of its names
     /// there has.
     ///
     /// # Errors
@@ -418,7 +419,7 @@ impl Policy {
         shard: &Shard,
         position: &Placement,
         dir: InodeId,
-        wanted: &[Right],
+        operation: Operation,
     ) -> Result<RightSet, Error> {
         let (seconds, moment) = self.now();
         let directory_moves = position.directory_moves;
@@ -426,8 +427,8 @@ impl Policy {
         let rights_number = self.rights_number() + guest.attached.count() as u64;
         let epoch = Epoch { directory_moves, rights_number };
         let at = DecidedAt { dir, object: position.ino, version: position.version };
-        let mut known = self.decisions.get(guest.session, at, epoch, seconds, wanted);
-        if known.knows_all(wanted) {
+        let mut known = self.decisions.get(guest.session, at, epoch, seconds);
+        if known.knows_all() {
             return Ok(known.granted);
         }
         let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else {
@@ -445,6 +446,7 @@ impl Policy {
             policy: &policy,
             chain,
             principal: Principal(guest.principal),
+            operation: Some(operation),
             object: position.ino,
             name,
             volume: &self.volume_text,
@@ -456,22 +458,22 @@ impl Policy {
         let questions: Vec<Question<'_>> =
             chains.iter().flat_map(|chain| of_chain(&**chain)).collect();
         let budget = Cell::new(QUESTION_STEPS);
-        for right in wanted {
-            if known.knows(*right) {
+        for right in Right::ALL {
+            if known.knows(right) {
                 continue;
             }
             let mut decision = Decision::default();
             for question in &questions {
-                decision.add(question.decide(*right, &budget));
+                decision.add(question.decide(right, &budget));
                 if decision.is_granted {
                     break;
                 }
             }
             // What was denied for want of steps alone is not decided.
             if budget.get() > 0 {
-                self.decisions.insert(guest.session, at, *right, epoch, seconds, &decision);
+                self.decisions.insert(guest.session, at, right, epoch, seconds, &decision);
             }
-            known.decide(*right, decision.is_granted);
+            known.decide(right, decision.is_granted);
         }
         Ok(known.granted)
     }

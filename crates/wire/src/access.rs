@@ -68,4 +68,7 @@ pub enum DenialCause {
     Policy,
     /// The question takes too many steps.
     Steps,
+    /// The mode or the access list of the node denies it to the user as whom the guest acts. The
+    /// detail is that user and the mode; nothing for a guest, which learns no ids of the server.
+    Modes,
 }

@@ -16,7 +16,7 @@ use super::decision::Question;
 use super::explain::{denied, letter};
 use super::roots::Roots;
 use super::scope::may_read;
-use super::{Guest, Policy, QUESTION_STEPS};
+use super::{Guest, Policy, QUESTION_STEPS, User};
 
 /// The steps that all reasons for one chain may take.
 const REASON_STEPS: u32 = 4 * QUESTION_STEPS;
@@ -33,6 +33,17 @@ struct Holder<'a> {
     address: Option<&'a str>,
 }
 
+/// A function that says why the mode of a node denies a right to a user; `None` if it does not.
+pub(crate) type ModeDenial<'a> = &'a dyn Fn(&User, Right) -> Option<String>;
+
+/// A node whose rights are asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct AccessTo<'a> {
+    pub(crate) shard: &'a Shard,
+    pub(crate) position: &'a Placement,
+    pub(crate) denied_by_mode: ModeDenial<'a>,
+}
+
 /// A directory in which a node is.
 struct DirWithNames {
     ancestors: Ancestors,
@@ -41,15 +52,14 @@ struct DirWithNames {
 }
 
 impl Policy {
-    /// Returns the rights of a guest to the node at this position, by each of its chains.
+    /// Returns the rights of a guest to a node, by each of its chains.
     ///
     /// # Errors
     /// `Busy` if directories have moved since; `Stale` if it is in no directory; errors of the
     /// table.
     pub(crate) fn access_of(
         &self,
-        shard: &Shard,
-        position: &Placement,
+        node: AccessTo<'_>,
         guest: &Guest,
     ) -> Result<Vec<GuestAccess>, Error> {
         let of_chain = |chain: &Arc<Chain>| {
@@ -59,7 +69,7 @@ impl Policy {
                 chain,
                 address: guest.address.as_deref(),
             };
-            self.access(shard, position, &holder)
+            self.access(node, &holder)
         };
         guest.chains().iter().map(of_chain).collect()
     }
@@ -70,8 +80,7 @@ impl Policy {
     /// As [`Policy::access_of`].
     pub(crate) fn access_of_all(
         &self,
-        shard: &Shard,
-        position: &Placement,
+        node: AccessTo<'_>,
         after: SessionId,
     ) -> Result<AccessPage, Error> {
         let mut guests: Vec<Arc<Guest>> = {
@@ -85,7 +94,7 @@ impl Policy {
             if page.len() + guest.chains().len() > limits::ACCESS_GUESTS {
                 return Ok(AccessPage { guests: page, more: true });
             }
-            page.extend(self.access_of(shard, position, &guest)?);
+            page.extend(self.access_of(node, &guest)?);
         }
         // A guest may have attached one more meanwhile.
         page.truncate(limits::ACCESS_GUESTS);
@@ -98,8 +107,7 @@ impl Policy {
     /// As [`Policy::access_of`]; `Invalid` if the texts are no chain of a key.
     pub(crate) fn access_by(
         &self,
-        shard: &Shard,
-        position: &Placement,
+        node: AccessTo<'_>,
         texts: &[Vec<u8>],
     ) -> Result<GuestAccess, Error> {
         let session = SessionId(0);
@@ -123,19 +131,28 @@ impl Policy {
             });
         };
         let chain = Chain::read(texts, &key, roots).map_err(|_| invalid())?;
-        self.access(shard, position, &Holder { session, key, chain: &chain, address: None })
+        self.access(node, &Holder { session, key, chain: &chain, address: None })
     }
 
-    fn access(
-        &self,
-        shard: &Shard,
-        position: &Placement,
-        holder: &Holder<'_>,
-    ) -> Result<GuestAccess, Error> {
+    fn access(&self, node: AccessTo<'_>, holder: &Holder<'_>) -> Result<GuestAccess, Error> {
         let chain = holder.chain;
         let (rights, denied) = match self.denies_all(holder) {
             Some(denied) => (Vec::new(), denied),
-            None => self.rights_by(shard, position, holder)?,
+            None => {
+                let (granted, mut denied) = self.rights_by(node, holder)?;
+                let user = self.user_of(chain, &holder.key.0);
+                let by_mode = |right| (node.denied_by_mode)(user.as_deref()?, right);
+                let mut rights = Vec::new();
+                for right in granted {
+                    match by_mode(right) {
+                        None => rights.push(letter(right)),
+                        Some(mode) => {
+                            denied.push(self::denied(right, None, DenialCause::Modes, mode));
+                        }
+                    }
+                }
+                (rights, denied)
+            }
         };
         Ok(GuestAccess {
             session: holder.session,
@@ -169,13 +186,13 @@ impl Policy {
         Some(all_denied((at, link), DenialCause::Revoked))
     }
 
-    /// Returns the letters of the rights that the conditions give, and the denials of the others.
+    /// Returns the rights that the conditions give, and the denials of the others.
     fn rights_by(
         &self,
-        shard: &Shard,
-        position: &Placement,
+        node: AccessTo<'_>,
         holder: &Holder<'_>,
-    ) -> Result<(Vec<u8>, Vec<DeniedRight>), Error> {
+    ) -> Result<(Vec<Right>, Vec<DeniedRight>), Error> {
+        let AccessTo { shard, position, .. } = node;
         let policy = self.roots.as_ref().and_then(Roots::policy).ok_or(Code::Stale)?;
         let (_, moment) = self.now();
         let reads_names = holder.chain.reads_name || may_read(&policy, attribute::NAME);
@@ -196,6 +213,7 @@ impl Policy {
             policy: &policy,
             chain: holder.chain,
             principal: holder.key,
+            operation: None,
             object: position.ino,
             name,
             volume: &self.volume_text,
@@ -218,7 +236,7 @@ impl Policy {
         let budget = Cell::new(REASON_STEPS);
         let missing = Right::ALL.into_iter().filter(|right| !granted.contains(right));
         let denied = missing.map(|right| best.explain(right, &budget)).collect();
-        Ok((granted.into_iter().map(letter).collect(), denied))
+        Ok((granted, denied))
     }
 }
 

@@ -1,8 +1,9 @@
 //! The further chains of a guest: a session has the rights of all its chains.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use pelago_keynote::Principal;
 use pelago_wire::{GuestRefusal, limits};
 
@@ -13,6 +14,8 @@ use super::{Guest, Policy};
 #[derive(Default)]
 pub(super) struct Attached {
     chains: RwLock<Vec<Arc<Chain>>>,
+    /// The ids of those whose end was recorded. A leaf lock.
+    lapsed: Mutex<HashSet<[u8; 32]>>,
 }
 
 impl Attached {
@@ -47,7 +50,10 @@ impl Policy {
         // Held until the chain is there: two at once must not exceed the limits.
         let mut attached = guest.attached.chains.write();
         let chain = Chain::read(texts, &Principal(guest.principal), roots)?;
-        self.check(&chain, &guest.principal)?;
+        if let Err(refusal) = self.check(&chain, &guest.principal) {
+            self.note_refused(&guest.principal, &chain);
+            return Err(refusal);
+        }
         if guest.chain.id == chain.id || attached.iter().any(|known| known.id == chain.id) {
             return Ok(());
         }
@@ -71,7 +77,10 @@ impl Policy {
                 "you would act as another user by this credential: attach it alone",
             ));
         }
-        attached.push(Arc::new(chain));
+        let chain = Arc::new(chain);
+        attached.push(Arc::clone(&chain));
+        drop(attached);
+        self.note_attached(guest, &chain);
         Ok(())
     }
 
@@ -82,9 +91,15 @@ impl Policy {
         if chains.len() > 1 {
             let user = self.acting_user(guest).ok();
             chains.retain(|chain| {
+                let is_valid = || {
+                    let is_valid = self.is_valid(chain, &guest.principal);
+                    if !is_valid && guest.attached.lapsed.lock().insert(chain.id) {
+                        self.note_lapsed(guest, chain);
+                    }
+                    is_valid
+                };
                 chain.id == guest.chain.id
-                    || self.is_valid(chain, &guest.principal)
-                        && self.user_of(chain, &guest.principal) == user
+                    || is_valid() && self.user_of(chain, &guest.principal) == user
             });
         }
         chains

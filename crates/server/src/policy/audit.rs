@@ -132,6 +132,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) rights: &'a [Right],
     /// The node, if the request has one.
     pub(crate) node: Option<InodeId>,
+    /// True for a denial by a mode or an access list, although the rights suffice.
+    pub(crate) by_modes: bool,
 }
 
 impl Audit {
@@ -141,20 +143,21 @@ impl Audit {
         Arc::new(Self { pool, queue: Mutex::default(), files })
     }
 
-    /// Records the begin of a session, if its chain has begun none in this run.
-    pub(super) fn begin(self: &Arc<Self>, seconds: u64, guest: &Guest) {
+    /// Records a chain with which a session begins, or that it attaches, if none has in this run.
+    pub(super) fn begin(self: &Arc<Self>, seconds: u64, guest: &Guest, chain: &Chain) {
         let mut queue = self.queue.lock();
         if queue.chains.len() >= CHAINS {
             queue.chains.clear();
         }
-        if !queue.chains.insert(guest.chain.id) {
+        if !queue.chains.insert(chain.id) {
             return;
         }
         drop(queue);
-        let chain: Vec<Value> = guest.chain.links.iter().map(words_of).collect();
+        let links: Vec<Value> = chain.links.iter().map(words_of).collect();
         let mut line = of_guest("share", guest);
-        line.insert("chain".to_owned(), Value::Array(chain));
-        self.record(seconds, budget_of(&guest.chain), line);
+        add_credential(&mut line, chain.links.last());
+        line.insert("chain".to_owned(), Value::Array(links));
+        self.record(seconds, budget_of(chain), line);
     }
 
     /// Records the first use of a right in a session.
@@ -211,6 +214,14 @@ impl Audit {
         let mut roots: Vec<String> = roots.map(|root| hex::text(&root.0)).collect();
         roots.sort_unstable();
         self.record(seconds, None, object(json!({ "what": "policy", "roots": roots })));
+    }
+
+    /// Records the end of a chain that a session has attached.
+    pub(super) fn lapse(self: &Arc<Self>, seconds: u64, guest: &Guest, why: &End, link: &Link) {
+        let mut line = of_guest("end", guest);
+        line.insert("why".to_owned(), why.word().into());
+        add_credential(&mut line, Some(link));
+        self.record(seconds, budget_of(&guest.chain), line);
     }
 
     /// Records the end of a session. One that its client has ended gets a line only if denials were
@@ -382,12 +393,15 @@ fn add_credential(line: &mut Map<String, Value>, link: Option<&Link>) {
 }
 
 fn add_subject(line: &mut Map<String, Value>, subject: &Subject<'_>) {
-    let Subject { operation, rights, node } = subject;
+    let Subject { operation, rights, node, by_modes } = subject;
     let letters: String = rights.iter().map(|right| right.letter()).collect();
     line.insert("operation".to_owned(), operation.name().into());
     line.insert("rights".to_owned(), letters.into());
     if let Some(node) = node {
         line.insert("node".to_owned(), node.raw().into());
+    }
+    if *by_modes {
+        line.insert("why".to_owned(), "modes".into());
     }
 }
 

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use pelago_keynote::share::{APPLICATION, attribute};
 use pelago_keynote::{Action, Assertion, ComplianceQuery, Principal, Reads, Right, Values};
 use pelago_meta::shard::Ancestors;
-use pelago_wire::{InodeId, Name};
+use pelago_wire::{InodeId, Name, Operation};
 
 use super::chain::{Chain, Link};
 use super::moment::Moment;
@@ -25,6 +25,8 @@ pub(super) struct Question<'a> {
     pub(super) policy: &'a Assertion,
     pub(super) chain: &'a Chain,
     pub(super) principal: Principal,
+    /// The operation that needs the right; `None` for people who ask about any.
+    pub(super) operation: Option<Operation>,
     /// The node that the action is about.
     pub(super) object: InodeId,
     /// The name of the file in the directory; `None` for a directory, or if no name decides.
@@ -137,12 +139,14 @@ struct RightAction<'a> {
 
 impl Action for RightAction<'_> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        let Question { volume, ancestors, object, name: of_file, address, moment, .. } =
-            self.question;
+        let Question {
+            volume, operation, ancestors, object, name: of_file, address, moment, ..
+        } = self.question;
         let text = match name {
             attribute::APP_DOMAIN => APPLICATION,
             attribute::VOLUME => volume,
             attribute::RIGHT => self.right.letter(),
+            attribute::OPERATION => operation.as_ref()?.name(),
             attribute::ANCESTORS => self.ancestors.get_or_init(|| {
                 let mut text = "/".to_owned();
                 for dir in &ancestors.dirs {

@@ -48,9 +48,9 @@ pub(super) struct Decided {
 }
 
 impl Decided {
-    /// Returns whether all of these rights were decided.
-    pub(super) fn knows_all(self, rights: &[Right]) -> bool {
-        rights.iter().all(|right| self.knows(*right))
+    /// Returns whether all rights were decided.
+    pub(super) fn knows_all(self) -> bool {
+        Right::ALL.iter().all(|right| self.knows(*right))
     }
 
     /// Returns whether a right was decided.
@@ -100,7 +100,7 @@ impl Decisions {
         Self { known: Cache::new(DECISIONS) }
     }
 
-    /// Returns the decisions about these rights that are known and hold at this time.
+    /// Returns the decisions that are known and hold at this time.
     #[inline]
     pub(super) fn get(
         &self,
@@ -108,14 +108,13 @@ impl Decisions {
         at: DecidedAt,
         epoch: Epoch,
         seconds: u64,
-        wanted: &[Right],
     ) -> Decided {
         let find = |object| {
             let known = self.known.get(&(session, at.dir, object));
             known.filter(|known| known.holds(at, epoch, seconds)).map(|known| known.rights)
         };
         let mut decided = find(None).unwrap_or_default();
-        if !decided.knows_all(wanted)
+        if !decided.knows_all()
             && let Some(of_object) = find(Some(at.object))
         {
             decided.add(of_object);

@@ -42,6 +42,21 @@ impl Policy {
         audit.end(moment::seconds(), guest, &why, link);
     }
 
+    /// Records a chain that a session has attached.
+    pub(super) fn note_attached(&self, guest: &Guest, chain: &Chain) {
+        if let Some(audit) = &self.audit {
+            audit.begin(moment::seconds(), guest, chain);
+        }
+    }
+
+    /// Records that a chain which a session has attached holds no more.
+    pub(super) fn note_lapsed(&self, guest: &Guest, chain: &Chain) {
+        let Some(audit) = &self.audit else { return };
+        if let Some((why, link)) = self.fault_of(chain) {
+            audit.lapse(moment::seconds(), guest, &why, link);
+        }
+    }
+
     /// Writes the lines of the audit log that wait. Blocks on the disk.
     pub(crate) fn write_audit(&self) {
         if let Some(audit) = &self.audit {

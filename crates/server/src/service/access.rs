@@ -5,6 +5,8 @@ use pelago_wire::{AccessPage, Code, Error, Handle, Reply, SessionId};
 
 use super::OpResult;
 use super::execute::Executor;
+use super::guests::UserModes;
+use crate::policy::{AccessTo, User};
 
 /// The number of attempts while directories move.
 const ATTEMPTS: u32 = 8;
@@ -35,10 +37,20 @@ impl Executor<'_> {
         let policy = &self.parts.policy;
         let position = shard.placement(node, false)?;
         let all = |guests| AccessPage { guests, more: false };
-        match (policy.guest(self.context.session), chain) {
-            (Some(guest), _) => policy.access_of(shard, &position, &guest).map(all),
-            (None, []) => policy.access_of_all(shard, &position, after),
-            (None, texts) => policy.access_by(shard, &position, texts).map(|one| all(vec![one])),
+        let session = self.context.session;
+        let guest = policy.guest(session);
+        let attr = shard.attr(Handle::own(position.ino))?;
+        let denied_by_mode = |user: &User, right| {
+            let modes = UserModes { parts: self.parts, user, session };
+            let denial = modes.denial(&attr, right)?;
+            // A guest learns no ids of the server.
+            Some(if guest.is_some() { String::new() } else { denial })
+        };
+        let to = AccessTo { shard, position: &position, denied_by_mode: &denied_by_mode };
+        match (&guest, chain) {
+            (Some(guest), _) => policy.access_of(to, guest).map(all),
+            (None, []) => policy.access_of_all(to, after),
+            (None, texts) => policy.access_by(to, texts).map(|one| all(vec![one])),
         }
     }
 }

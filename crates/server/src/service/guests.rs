@@ -16,15 +16,14 @@ use pelago_keynote::Right;
 use pelago_store::rows::RevocationRow;
 use pelago_wire::{
     Attr, Bulk, Code, Context, DirEntry, Done, Effect, Error, ForGuest, GuestGrant, GuestRefusal,
-    GuestSubject, Handle, InodeId, LockMode, OpenEffect, RecordedPeer, Replayed, Reply, Request,
-    SessionId, SessionRecord, VolumeStats, xattr,
+    GuestSubject, Handle, InodeId, LockMode, OpenEffect, Operation, RecordedPeer, Replayed, Reply,
+    Request, SessionId, SessionRecord, VolumeStats, xattr,
 };
 
 use super::execute::Executor;
 use super::{Dispatcher, OpResult, Outcome, Submission};
 use crate::completion::deliver;
 use crate::policy::{Guest, RightSet, User};
-use modes::UserModes;
 use rights::{Found, GuestRights};
 
 mod audited;
@@ -37,6 +36,7 @@ mod shown;
 
 pub(super) use change_guard::ChangeGuard;
 pub(super) use form::with_cut_mode;
+pub(super) use modes::UserModes;
 
 /// The number of attempts to carry out a request whose node moves each time.
 const ATTEMPTS: u32 = 8;
@@ -106,8 +106,8 @@ impl Dispatcher {
     /// Returns whether a guest has the right to list a directory.
     pub(super) fn may_list(&self, guest: &Guest, session: SessionId, dir: InodeId) -> bool {
         let parts = &self.parts;
-        let found =
-            GuestRights { parts, guest, session }.find(GuestSubject::Node(Handle::own(dir)));
+        let rights = GuestRights { parts, guest, session, operation: Operation::List };
+        let found = rights.find(GuestSubject::Node(Handle::own(dir)));
         found.is_ok_and(|found| found.rights.has(Right::Read))
     }
 
@@ -120,7 +120,8 @@ impl Dispatcher {
     ) -> Option<Attr> {
         let parts = &self.parts;
         let user = parts.policy.acting_user(guest).ok()?;
-        let found = GuestRights { parts, guest, session }.find(GuestSubject::Node(node)).ok()?;
+        let rights = GuestRights { parts, guest, session, operation: Operation::GetAttr };
+        let found = rights.find(GuestSubject::Node(node)).ok()?;
         let mut attr = parts.shard.attr(node).ok()?;
         shown::show(&mut attr, found.rights, &UserModes { parts, user: &user, session });
         Some(attr)
@@ -174,7 +175,7 @@ impl GuestCall {
             // Also if it reports an error.
             self.guest.remove_made(open);
         }
-        let mut reply = result?;
+        let mut reply = result.inspect_err(|error| self.note_denied_late(*error))?;
         match self.request.opens() {
             OpenEffect::Creates { open, flags } if flags.write => {
                 let made = reply.opened().map(|attr| attr.ino);
@@ -205,7 +206,7 @@ impl GuestCall {
             let request = Request::SetLock { open: *open, owner: *owner, lock, wait: false };
             self.without_answer(request);
         }
-        may_act
+        may_act.inspect_err(|error| self.note_denied_late(*error))
     }
 
     /// Carries out the request, and repeats it while the node moves.
@@ -220,6 +221,7 @@ impl GuestCall {
                 }
             };
             if let Err(error) = self.modes().check(&self.request, None) {
+                self.note_denied_late(error);
                 self.end_made();
                 return Some(Err(error));
             }
@@ -248,7 +250,8 @@ impl GuestCall {
 
     fn rights(&self) -> GuestRights<'_> {
         let session = self.context.session;
-        GuestRights { parts: &self.dispatcher.parts, guest: &self.guest, session }
+        let operation = self.request.describe().operation;
+        GuestRights { parts: &self.dispatcher.parts, guest: &self.guest, session, operation }
     }
 
     fn modes(&self) -> UserModes<'_> {

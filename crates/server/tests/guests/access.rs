@@ -8,9 +8,10 @@ use pelago_keynote::{
 };
 use pelago_wire::{
     AccessPage, Code, DenialCause, DeniedRight, GuestAccess, Handle, InodeId, Reply, Request,
-    SessionId, limits,
+    SessionId, SetAttr, limits,
 };
 
+use super::keys;
 use super::world::{Guest, POLICY_DELAY, World, key, principal};
 
 fn page(answer: Result<Reply, Code>) -> Result<AccessPage, Code> {
@@ -118,6 +119,45 @@ fn the_owner_is_told_which_guests_have_which_rights_and_which_link_denies_the_ot
     // The question gives no right and takes none.
     assert_eq!(world.attr(&carol, *secret), Err(Code::Stale));
     assert!(world.attr(&carol, *below).is_ok());
+}
+
+#[test]
+fn a_right_that_the_mode_denies_to_the_acting_user_is_denied_with_the_mode() {
+    let place = Place::new();
+    let Place { world, below, file, .. } = &place;
+    keys::put(world, &keys::line(2, "5002"));
+    let first = place.link(1, 2, "rwxcdg");
+    let second = place.link(2, 3, "rwxcd");
+    let mut carol = None;
+    crate::harness::until("the list is read", || {
+        let grant = world.admit(3, &[&first, &second]).ok();
+        carol = grant.and_then(|grant| world.begin(grant).ok());
+        carol.is_some()
+    });
+    let carol = carol.unwrap();
+    let set = SetAttr { mode: Some(0o704), ..SetAttr::default() };
+    world.call(Request::SetAttr { node: *file, open: None, set }).unwrap();
+    let own_word = "user 5002: mode 0704, owner 10, group 20";
+    for (node, granted, missing, mode) in [
+        (*file, "rcd", &[Right::Write, Right::Execute][..], own_word),
+        (
+            *below,
+            "rwx",
+            &[Right::Create, Right::Delete][..],
+            "user 5002: mode 0755, owner 10, group 20",
+        ),
+    ] {
+        let guests = all(world, node);
+        let of_chain = of_chain(world, node, &[&first, &second]).unwrap();
+        let of_itself = own(world, &carol, node).unwrap();
+        for (access, detail) in [(&guests[0], mode), (&of_chain, mode), (&of_itself, "")] {
+            assert_eq!(rights(access), granted);
+            for right in missing {
+                assert_eq!(denial(access, *right), (0, 0, DenialCause::Modes, detail));
+            }
+            assert_eq!(access.rights.len() + access.denied.len(), Right::ALL.len());
+        }
+    }
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pelago_keynote::{Assertion, Grant, Revocation, Right, Rights, hex, policy};
-use pelago_wire::{Code, Handle, InodeId, NewMode, Request};
+use pelago_wire::{Code, Handle, InodeId, NewMode, Request, SetAttr};
 use serde_json::Value;
 
+use super::keys;
 use super::world::{Guest, POLICY_DELAY, World, key, principal};
 use crate::harness::rig::{DEADLINE, name};
 
@@ -53,6 +54,14 @@ fn id(text: &str) -> String {
 fn make_dir(world: &World, guest: &Guest, dir: Handle) -> Result<(), Code> {
     let mode = NewMode::exactly(0o755);
     world.ask(guest, Request::MakeDir { dir, name: name("new"), mode }).map(drop)
+}
+
+/// Takes a credential back, as the root (1).
+fn revoke(world: &World, text: &str) {
+    let id = Assertion::parse(text.as_bytes()).unwrap().id();
+    let sentence = Revocation::sign(world.volume, id, 7, &key(1).signing_key());
+    let sentence = sentence.into_bytes();
+    world.call(Request::Revoke { sentence, chain: vec![] }).unwrap();
 }
 
 #[test]
@@ -249,4 +258,54 @@ fn a_session_that_has_ended_is_not_denied_each_request() {
     world.server.session_service().end_session(guest.session);
     wait_for(&world, "end", 1);
     assert!(lines(&world).iter().all(|line| line["what"] != "denial"), "{:?}", lines(&world));
+}
+
+/// Rights suffice, and the mode of a node does not, for the user as whom the guest acts.
+#[test]
+fn a_denial_by_a_mode_is_one_of_its_own() {
+    let world = World::new();
+    keys::put(&world, &keys::line(2, "5002"));
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let file = world.put(shared, "f", b"bytes");
+    let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    world.call(Request::SetAttr { node: file, open: None, set }).unwrap();
+    let share = Grant { rights: "rwcg".parse().unwrap(), ..world.to_read(shared.ino) };
+    let chain = [world.signed(1, 2, &share), world.signed(2, 3, &share)];
+    let guest = world.guest_of(3, &[&chain[0], &chain[1]]);
+    assert_eq!(world.open(&guest, file).err(), Some(Code::AccessDenied));
+    assert_eq!(make_dir(&world, &guest, shared), Err(Code::AccessDenied));
+    let denials = wait_for(&world, "denial", 2);
+    let said = |at: usize| ["operation", "rights", "why"].map(|field| denials[at][field].clone());
+    assert_eq!(said(0), ["open", "r", "modes"]);
+    assert_eq!(said(1), ["mkdir", "c", "modes"]);
+}
+
+#[test]
+fn a_chain_that_is_attached_has_lines_of_its_own() {
+    let world = World::new();
+    let first = world.make_dir(Handle::ROOT, "first");
+    let second = world.make_dir(Handle::ROOT, "second");
+    let guest = world.guest(2, first.ino);
+    let text = world.credential(2, second.ino);
+    let attach = || {
+        let chain = vec![text.as_bytes().to_vec()];
+        world.ask(&guest, Request::Attach { chain }).unwrap()
+    };
+    attach();
+    attach();
+    let shares = wait_for(&world, "share", 2);
+    assert_eq!(shares[1]["credential"], id(&text));
+    assert_eq!(shares[1]["chain"][0]["directory"], second.ino.raw());
+    assert!(world.attr(&guest, second).is_ok());
+    revoke(&world, &text);
+    for _ in 0..2 {
+        assert_eq!(world.attr(&guest, second), Err(Code::Stale));
+    }
+    assert!(world.attr(&guest, first).is_ok());
+    let end = &wait_for(&world, "end", 1)[0];
+    assert_eq!((&end["credential"], &end["why"]), (&id(&text).into(), &"revoked".into()));
+    // It is not attached again.
+    attach();
+    let refusal = &wait_for(&world, "refusal", 1)[0];
+    assert_eq!((&refusal["credential"], &refusal["why"]), (&id(&text).into(), &"revoked".into()));
 }

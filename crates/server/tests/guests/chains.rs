@@ -17,7 +17,7 @@ impl World {
     }
 
     /// Begins the session of the guest with this key.
-    fn guest_of(&self, number: u8, chain: &[&str]) -> Guest {
+    pub(super) fn guest_of(&self, number: u8, chain: &[&str]) -> Guest {
         self.begin(self.admit(number, chain).unwrap()).unwrap()
     }
 }
@@ -181,6 +181,15 @@ fn any_conditions_of_the_language_decide() {
     let tests = vec![at_any_time, on_any_day, Test::equals("right", "r")];
     let guest = world.guest_of(2, &[&conditioned(1, 2, &Conditions::new(tests))]);
     assert!(world.attr(&guest, private).is_ok());
+    // By the operation: attributes are shown, and nothing is opened.
+    let file = world.put(shared, "f", b"bytes");
+    let looks = vec![Test::matches("op", "^(getattr|lookup)$"), Test::equals("right", "r")];
+    let guest = world.guest_of(2, &[&conditioned(1, 2, &Conditions::new(looks))]);
+    for _ in 0..2 {
+        assert!(world.attr(&guest, file).is_ok());
+        assert_eq!(world.open(&guest, file).map(drop), Err(Code::Stale));
+        assert_eq!(world.listed(&guest, shared).map(drop), Err(Code::Stale));
+    }
     let never = vec![Test::compares("time", Relation::Greater, "2359")];
     let guest = world.guest_of(2, &[&conditioned(1, 2, &Conditions::new(never))]);
     assert_eq!(world.attr(&guest, private), Err(Code::Stale));

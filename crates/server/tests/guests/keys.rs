@@ -15,12 +15,12 @@ fn refused() -> Result<(), GuestRefusal> {
 }
 
 /// Returns the line of the list for the key of this number.
-fn line(number: u8, user: &str) -> String {
+pub(super) fn line(number: u8, user: &str) -> String {
     format!("{} key{number} user={user}\n", key(number).public())
 }
 
 /// Puts this text in the place of the list.
-fn put(world: &World, text: &str) {
+pub(super) fn put(world: &World, text: &str) {
     fs::write(world.file("keys.new"), text).unwrap();
     fs::rename(world.file("keys.new"), world.file("keys")).unwrap();
 }

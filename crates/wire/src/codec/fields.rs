@@ -325,6 +325,7 @@ choices! {
         8 = [NoRoot],
         9 = [Policy],
         10 = [Steps],
+        11 = [Modes],
     }
 }
 

@@ -84,6 +84,8 @@ fn says(denied: &DeniedRight, are_several: bool) -> String {
             "the file `policy` of the volume does not let a root grant it".to_owned()
         }
         DenialCause::Steps => "the conditions take too long".to_owned(),
+        DenialCause::Modes if detail.is_empty() => "its mode or access list denies it".to_owned(),
+        DenialCause::Modes => format!("its mode or access list denies it to {detail}"),
     }
 }
 
@@ -131,6 +133,7 @@ const fn cause(cause: DenialCause) -> &'static str {
         DenialCause::NoRoot => "no-root",
         DenialCause::Policy => "policy",
         DenialCause::Steps => "steps",
+        DenialCause::Modes => "modes",
     }
 }
 

@@ -35,6 +35,9 @@ pub(super) fn words(line: &Value) -> String {
         }
         "denial" => {
             let needs = match text(line, "rights").as_str() {
+                _ if text(line, "why") == "modes" => {
+                    "a mode or an access list denies it".to_owned()
+                }
                 "" => "no guest may do that".to_owned(),
                 letter if letter.chars().count() == 1 => format!("it needs the right `{letter}`"),
                 _ => "it needs any right there".to_owned(),
@@ -210,6 +213,13 @@ mod tests {
             (
                 json!({ "what": "denial", "key": key, "rights": "w", "operation": "write" }),
                 format!("{name} was denied write: it needs the right `w`"),
+            ),
+            (
+                json!({
+                    "what": "denial", "key": key, "rights": "r", "operation": "open", "node": 9,
+                    "why": "modes",
+                }),
+                format!("{name} was denied open of inode 9: a mode or an access list denies it"),
             ),
             (
                 json!({ "what": "refusal", "key": key, "credential": id, "why": "expired" }),

@@ -16,7 +16,7 @@ impl GuestCall {
         let operation = self.request.describe().operation;
         let node = Some(found.position.ino);
         self.each_need(|rights| {
-            policy.note_use(&self.guest, &Subject { operation, rights, node });
+            policy.note_use(&self.guest, &Subject { operation, rights, node, by_modes: false });
         });
     }
 
@@ -24,6 +24,24 @@ impl GuestCall {
     /// line of its own.
     #[cold]
     pub(super) fn note_denied(&self, error: Error) {
+        self.note(error, false);
+    }
+
+    /// Records the denial of a request that was granted before: because rights ended or a node moved
+    /// meanwhile, or because a mode or an access list denies it.
+    #[cold]
+    pub(super) fn note_denied_late(&self, error: Error) {
+        match error.code {
+            Code::AccessDenied | Code::Stale => {
+                let by_modes = error.code == Code::AccessDenied && self.decide().is_ok();
+                self.note(error, by_modes);
+            }
+            Code::NotPermitted => self.note(Code::AccessDenied.into(), true),
+            _ => {}
+        }
+    }
+
+    fn note(&self, error: Error, by_modes: bool) {
         let policy = &self.dispatcher.parts.policy;
         let is_denial = match error.code {
             Code::AccessDenied => true,
@@ -34,7 +52,7 @@ impl GuestCall {
             let operation = self.request.describe().operation;
             let rights = &self.needed();
             let node = self.first_node();
-            policy.note_denied(&self.guest, &Subject { operation, rights, node });
+            policy.note_denied(&self.guest, &Subject { operation, rights, node, by_modes });
         }
     }
 

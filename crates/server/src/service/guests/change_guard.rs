@@ -98,7 +98,8 @@ impl Dispatcher {
         }
         if let Some(guest) = guest.filter(|_| changes) {
             let session = call.context.session;
-            let rights = GuestRights { parts: &self.parts, guest: &guest, session };
+            let operation = description.operation;
+            let rights = GuestRights { parts: &self.parts, guest: &guest, session, operation };
             self.check_change(&rights, call, request, description)?;
             form::drop_capabilities(&self.parts, &call.context, request)?;
         }

@@ -2,6 +2,7 @@
 //! has shared the directory. No kernel has checked that, because the guest's kernel is not trusted.
 
 use pelago_data::OpenKey;
+use pelago_keynote::Right;
 use pelago_meta::reply_cache::ExpectedNodes;
 use pelago_wire::{
     Attr, Code, Error, FileKind, Handle, InodeId, ModeRights, OpenId, Permissions, Process,
@@ -16,10 +17,10 @@ const STICKY: u16 = 0o1000;
 
 /// A user, and the parts that have the modes.
 #[derive(Clone, Copy)]
-pub(super) struct UserModes<'a> {
-    pub(super) parts: &'a Parts,
-    pub(super) user: &'a User,
-    pub(super) session: SessionId,
+pub(in crate::service) struct UserModes<'a> {
+    pub(in crate::service) parts: &'a Parts,
+    pub(in crate::service) user: &'a User,
+    pub(in crate::service) session: SessionId,
 }
 
 impl UserModes<'_> {
@@ -181,6 +182,31 @@ impl UserModes<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the user and the mode, if the mode or the access list of a node of these attributes
+    /// denies the user a right; `None` if it does not, or says nothing of this right.
+    pub(in crate::service) fn denial(&self, attr: &Attr, right: Right) -> Option<String> {
+        let is_dir = attr.kind == FileKind::Directory;
+        let wanted = match right {
+            Right::Read => ModeRights::READ,
+            Right::Write if !is_dir => ModeRights::WRITE,
+            // No right is missing to a file that is no program.
+            Right::Execute if !is_dir && attr.mode & 0o111 != 0 => ModeRights::EXECUTE,
+            Right::Create | Right::Delete if is_dir => ModeRights::CHANGE_NAMES,
+            Right::Write
+            | Right::Execute
+            | Right::Create
+            | Right::Delete
+            | Right::Grant
+            | Right::Audit => return None,
+        };
+        if self.user.uid == 0 || self.bits(attr) & wanted.bits() == wanted.bits() {
+            return None;
+        }
+        let Attr { mode, uid, gid, .. } = attr;
+        let own = self.user.uid;
+        Some(format!("user {own}: mode {mode:04o}, owner {uid}, group {gid}"))
     }
 
     /// Returns which of read (4), write (2) and execute (1) a node of these attributes grants to

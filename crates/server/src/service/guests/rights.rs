@@ -6,7 +6,7 @@ use pelago_meta::reply_cache::ExpectedNodes;
 use pelago_meta::shard::Placement;
 use pelago_wire::{
     Code, Error, FileKind, ForGuest, GuestRight, GuestSubject, Handle, InodeId, Name, Needs,
-    OpenId, RenameFlags, Request, SessionId,
+    OpenId, Operation, RenameFlags, Request, SessionId,
 };
 
 use crate::policy::{Guest, RightSet};
@@ -21,6 +21,8 @@ pub(super) struct GuestRights<'a> {
     pub(super) parts: &'a Parts,
     pub(super) guest: &'a Guest,
     pub(super) session: SessionId,
+    /// The operation that the rights are for.
+    pub(super) operation: Operation,
 }
 
 /// The position of a subject, and the rights of the guest to it.
@@ -143,7 +145,7 @@ impl GuestRights<'_> {
         let Parts { policy, shard, .. } = self.parts;
         let mut all = RightSet::default();
         for dir in &position.dirs {
-            all = all.or(policy.rights(self.guest, shard, position, *dir, &Right::ALL)?);
+            all = all.or(policy.rights(self.guest, shard, position, *dir, self.operation)?);
         }
         Ok(all)
     }
