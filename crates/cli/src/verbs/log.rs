@@ -10,8 +10,9 @@ use pelago_store::volume;
 use rustix::fs::OFlags;
 use serde_json::Value;
 
-use self::words::words;
+use self::words::{Keys, words};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::key_names::KeyNames;
 use crate::{locate, output};
 
 mod words;
@@ -71,13 +72,16 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let mut names = folder.entries().map_err(failed)?;
     names.retain(|name| Path::new(name).extension().is_some_and(|end| end == "jsonl"));
     names.sort_unstable();
+    // The log is shown also if a list cannot be used.
+    let key_names = KeyNames::of(&dir).ok();
+    let keys = Keys { names: key_names.as_ref() };
     for name in names {
         let file = match folder.open_file(&name, OFlags::RDONLY) {
             // The server has removed the oldest one meanwhile.
             Err(error) if error.is_not_found() => continue,
             opened => opened.map_err(failed)?,
         };
-        if !print(args, &folder.path().join(&name), file)? {
+        if !print(args, &folder.path().join(&name), file, keys)? {
             break;
         }
     }
@@ -85,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 }
 
 /// Prints the lines of a file. Returns whether there is still a reader.
-fn print(args: &Args, path: &Path, file: File) -> Outcome<bool> {
+fn print(args: &Args, path: &Path, file: File, keys: Keys<'_>) -> Outcome<bool> {
     let mut lines = BufReader::new(file);
     let mut line = String::new();
     loop {
@@ -100,7 +104,7 @@ fn print(args: &Args, path: &Path, file: File) -> Outcome<bool> {
         let Ok(object) = serde_json::from_str::<Value>(&line) else { continue };
         let goes_on = match args.json {
             true => output::print_bytes(format!("{object}\n").as_bytes())?,
-            false => output::print_bytes(format!("{}\n", words(&object)).as_bytes())?,
+            false => output::print_bytes(format!("{}\n", words(&object, keys)).as_bytes())?,
         };
         if !goes_on {
             return Ok(false);

@@ -5,16 +5,24 @@ use pelago_net::key::PublicKey;
 use serde_json::Value;
 
 use crate::credential::granted;
+use crate::key_names::{KeyNames, described};
 use crate::output;
 
 /// The digits of a credential's id that are shown.
 const DIGITS: usize = 12;
 
+/// The names of keys.
+#[derive(Clone, Copy)]
+pub(super) struct Keys<'a> {
+    /// The names in the volume; `None` if its lists cannot be read.
+    pub(super) names: Option<&'a KeyNames>,
+}
+
 /// Returns a line for people. Each text of the object is shown so that it cannot control a
 /// terminal.
-pub(super) fn words(line: &Value) -> String {
+pub(super) fn words(line: &Value, keys: Keys<'_>) -> String {
     let time = text(line, "time");
-    let key = key(line, "key");
+    let key = keys.key(line, "key");
     let left_out = match number(line, "omitted") {
         None => String::new(),
         Some(1) => "; one line like this before it was left out".to_owned(),
@@ -23,7 +31,8 @@ pub(super) fn words(line: &Value) -> String {
     let says = match line["what"].as_str().unwrap_or_default() {
         "share" => {
             let links = line["chain"].as_array().into_iter().flatten();
-            let links: Vec<String> = links.map(|link| format!("\n    {}", grant(link))).collect();
+            let links: Vec<String> =
+                links.map(|link| format!("\n    {}", grant(link, keys))).collect();
             format!("{key} came for the first time, with {}:{}", credential(line), links.concat())
         }
         "use" => {
@@ -46,10 +55,10 @@ pub(super) fn words(line: &Value) -> String {
         }
         "refusal" => format!("{key} was not let in: {} {}", credential(line), why(line)),
         "end" => format!("{key} was cut off: {} {}", credential(line), why(line)),
-        "revocation" => format!("{} took back {}", self::key(line, "by"), credential(line)),
+        "revocation" => format!("{} took back {}", keys.key(line, "by"), credential(line)),
         "policy" => {
             let roots = line["roots"].as_array().into_iter().flatten();
-            let roots: Vec<String> = roots.map(key_of).collect();
+            let roots: Vec<String> = roots.map(|root| keys.key_of(root)).collect();
             match roots.is_empty() {
                 true => "the volume has no roots".to_owned(),
                 false => format!("the roots are {}", roots.join(", ")),
@@ -93,10 +102,10 @@ fn why(line: &Value) -> String {
 }
 
 /// Returns what a credential of a chain grants.
-fn grant(link: &Value) -> String {
-    let by = key(link, "by");
+fn grant(link: &Value, keys: Keys<'_>) -> String {
+    let by = keys.key(link, "by");
     let to = link["to"].as_array().into_iter().flatten();
-    let to: Vec<String> = to.map(key_of).collect();
+    let to: Vec<String> = to.map(|key| keys.key_of(key)).collect();
     let grants = match share(link) {
         Some(share) => format!("{}, {}", object(&share.object), granted(&share)),
         None => format!("what its conditions say, {}", text(link, "conditions")),
@@ -147,16 +156,18 @@ fn text(line: &Value, field: &str) -> String {
     output::name(line[field].as_str().unwrap_or_default()).into_owned()
 }
 
-fn key(line: &Value, field: &str) -> String {
-    key_of(&line[field])
-}
+impl Keys<'_> {
+    fn key(self, line: &Value, field: &str) -> String {
+        self.key_of(&line[field])
+    }
 
-/// Returns a key as `pelago key show` prints it.
-fn key_of(digits: &Value) -> String {
-    let digits = digits.as_str().unwrap_or_default();
-    match hex::read(digits) {
-        Some(key) => PublicKey::new(key).to_string(),
-        None => output::name(digits).into_owned(),
+    /// Returns a key as `pelago key show` prints it, with its name in the volume if it has one.
+    fn key_of(self, digits: &Value) -> String {
+        let digits = digits.as_str().unwrap_or_default();
+        let Some(key) = hex::read(digits).map(PublicKey::new) else {
+            return output::name(digits).into_owned();
+        };
+        described(&key, self.names.and_then(|names| names.name(&key)))
     }
 }
 
@@ -175,7 +186,7 @@ mod tests {
     fn said(line: Value) -> String {
         let mut line = line;
         line["time"] = "2026-11-28T11:02:26Z".into();
-        words(&line).replacen("2026-11-28T11:02:26Z  ", "", 1)
+        words(&line, Keys { names: None }).replacen("2026-11-28T11:02:26Z  ", "", 1)
     }
 
     #[test]
@@ -261,7 +272,7 @@ mod tests {
             json!([]),
             json!(7),
         ] {
-            let says = words(&line);
+            let says = words(&line, Keys { names: None });
             assert!(!says.contains(['\u{1b}', '\u{7}']), "{says:?}");
         }
     }
