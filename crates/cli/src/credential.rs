@@ -48,17 +48,16 @@ pub(crate) enum CredentialError {
 /// Reads the chain in a file, or in the standard input for `-`, and verifies its signatures. The
 /// licensees of the last credential are not checked.
 pub(crate) fn read(path: &Path) -> Outcome<Chain> {
-    let is_input = path.as_os_str() == "-";
+    let is_input = is_input(path);
     let name = if is_input { "the input".to_owned() } else { path.display().to_string() };
     let invalid = |error| {
         Failure::new(Exit::Failed, error).hint("ask for it again, all lines from BEGIN to END")
     };
-    let mut text = String::new();
-    let read = match is_input {
-        true => io::stdin().take(FILE_BYTES).read_to_string(&mut text),
-        false => File::open(path).and_then(|file| file.take(FILE_BYTES).read_to_string(&mut text)),
+    let text = match is_input {
+        true => text_of(io::stdin()),
+        false => File::open(path).and_then(text_of),
     };
-    read.map_err(|source| {
+    let text = text.map_err(|source| {
         let exit = match source.kind() {
             io::ErrorKind::NotFound => Exit::NotFound,
             io::ErrorKind::PermissionDenied => Exit::Denied,
@@ -69,6 +68,22 @@ pub(crate) fn read(path: &Path) -> Outcome<Chain> {
     let texts = unarmor(&text)
         .map_err(|source| invalid(CredentialError::Armor { name: name.clone(), source }))?;
     Chain::parse(&texts).map_err(|source| invalid(CredentialError::Chain { name, source }))
+}
+
+/// Returns whether a path is the standard input, or a file with a credential.
+pub(crate) fn is_in(path: &Path) -> bool {
+    let is_one = |text: String| unarmor(&text).is_ok();
+    is_input(path) || path.is_file() && File::open(path).and_then(text_of).is_ok_and(is_one)
+}
+
+fn is_input(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn text_of(file: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    file.take(FILE_BYTES).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 impl Chain {

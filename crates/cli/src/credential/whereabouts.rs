@@ -46,13 +46,25 @@ impl Whereabouts {
         comment.iter().find_map(|line| line.strip_prefix(AT)?.parse().ok())
     }
 
+    /// Returns the object in a comment.
+    pub(crate) fn object_in(comment: &[String]) -> Option<InodeId> {
+        inode(Self::place_in(comment)?.0)
+    }
+
     /// Returns the parent of the object in a comment.
     pub(crate) fn parent_in(comment: &[String]) -> Option<InodeId> {
-        let line = comment
-            .iter()
-            .find_map(|line| line.strip_prefix(DIRECTORY).or_else(|| line.strip_prefix(FILE)))?;
-        let digits = line.split_once(IN)?.1;
-        u64::from_str_radix(digits, 16).ok().map(InodeId::from_raw)
+        inode(Self::place_in(comment)?.1)
+    }
+
+    /// Returns the digits of the object and of its parent.
+    fn place_in(comment: &[String]) -> Option<(&str, &str)> {
+        let of_object = |line: &'_ String| -> Option<usize> {
+            let prefix = [DIRECTORY, FILE].into_iter().find(|prefix| line.starts_with(prefix));
+            prefix.map(str::len)
+        };
+        let found = comment.iter().find_map(|line| Some((line, of_object(line)?)));
+        let (line, digits) = found?;
+        line.get(digits..)?.split_once(IN)
     }
 
     /// Returns the bytes of the name in a comment.
@@ -66,6 +78,10 @@ impl Whereabouts {
         // With blanks in it the line for people could say something else.
         name.filter(|name| !name.contains([' ', '\t']))
     }
+}
+
+fn inode(digits: &str) -> Option<InodeId> {
+    u64::from_str_radix(digits, 16).ok().map(InodeId::from_raw)
 }
 
 /// Returns a name as printable ASCII without blanks.

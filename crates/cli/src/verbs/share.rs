@@ -13,8 +13,9 @@ use self::error::ShareError;
 use crate::credential::{granted, until};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::key_names::Person;
+use crate::locate::VolumeRef;
 use crate::moment::{Moment, Zone};
-use crate::{json, locate, output, runtime_dir};
+use crate::{credential, json, locate, output, runtime_dir};
 
 pub(crate) use by_guest::chain_of;
 
@@ -38,7 +39,7 @@ UNTIL is a day, which ends with it (2026-12-31), a time (2026-12-31T18:00, of th
 or with Z or an offset), or from now on: 90m, 36h, 14d.
 
 A folder that was shared with you by `--may-share` is shared on in the mount of `pelago attach`: \
-no more of it, and no longer, than you have it yourself. The server is not asked.
+no more of it, and no longer, than you have it yourself. The server is not asked. Offline, `pelago share FILE --to KEY` shares on all that the credential in FILE grants.
 
 The first share makes this user's key a root of the volume, and prints a spare one.";
 
@@ -47,7 +48,7 @@ The first share makes this user's key a root of the volume, and prints a spare o
 #[command(after_help = AFTER)]
 pub(crate) struct Args {
     /// The folder or file, in the mount of a volume that is up on this machine, or of `pelago
-    /// attach`
+    /// attach`; or the file of a credential, or `-`, to share on all that it grants
     path: PathBuf,
     /// The person's public key, which `pelago key show` prints there. Or that person's OpenSSH key,
     /// 'ssh-ed25519 AAAA...', or a file with it, such as id_ed25519.pub; or the name that `pelago
@@ -120,6 +121,7 @@ struct Spare {
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let terms = Terms::of(args)?;
     let found = locate::find(None, Some(&args.path));
+    let is_credential = found.is_err() && credential::is_in(&args.path);
     let volume = found.as_ref().ok().map(|found| found.dir.as_path());
     let person = Person::read(&args.to, volume.filter(|dir| locate::is_volume(dir)), |error| {
         Failure::new(Exit::Usage, ShareError::To(error)).hint(
@@ -128,16 +130,18 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         )
     })?;
     let to = person.key;
-    let found = found?;
+    let found = if is_credential { None } else { Some(found?) };
     let out = args.out.as_deref().map(new_file).transpose()?;
-    let shared = match &found.mounted {
-        Some(_) if runtime_dir::is_one(&found.dir) && args.at.is_some() => {
-            Err(Failure::new(Exit::Usage, ShareError::At).hint("share it without `--at`"))
+    let is_guest = found.as_ref().is_none_or(|found| runtime_dir::is_one(&found.dir));
+    if is_guest && args.at.is_some() {
+        return Err(Failure::new(Exit::Usage, ShareError::At).hint("share it without `--at`"));
+    }
+    let shared = match found {
+        None => by_guest::share_whole(&args.path, &to, &terms),
+        Some(VolumeRef { dir, mounted: Some(point) }) if is_guest => {
+            by_guest::share(&dir, &point, &args.path, &to, &terms)
         }
-        Some(point) if runtime_dir::is_one(&found.dir) => {
-            by_guest::share(&found.dir, point, &args.path, &to, &terms)
-        }
-        _ => by_root::share(found, &args.path, &to, args.at.as_deref(), &terms),
+        Some(found) => by_root::share(found, &args.path, &to, args.at.as_deref(), &terms),
     }?;
     let block = armor(&shared.chain).map_err(|source| {
         let path = args.path.clone();

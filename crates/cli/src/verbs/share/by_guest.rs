@@ -12,13 +12,20 @@ use super::error::{ShareError, elsewhere, not_here};
 use super::object::{Object, examine};
 use super::{Shared, Terms};
 use crate::control::{AskError, ControlReply, Request, ask};
-use crate::credential::{Chain, Wanted, Whereabouts, printable};
+use crate::credential::{self, Chain, Wanted, Whereabouts, printable};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::guest::first_name;
 use crate::licensed_key::licensed_key;
 use crate::locate;
 use crate::moment::Moment;
 use crate::up_volume::PATIENCE;
+
+/// The subject of a new credential.
+struct Signed {
+    /// It, as the comment says.
+    node: Object,
+    object: SharedObject,
+}
 
 /// Signs a credential for a folder or a file in the mount at `point`, whose process has the socket
 /// in `dir`.
@@ -31,8 +38,6 @@ pub(super) fn share(
 ) -> Outcome<Shared> {
     let node = examine(point, path)?;
     let chain = chain_of(dir, point, path)?;
-    let key = licensed_key(&chain.last.licensees().collect::<Vec<_>>())?;
-    let address = chain.address()?;
     let node = node.outside(&chain);
     let object = match &chain.last.share.object {
         SharedObject::Folder(_) => node.shared(path, terms.by_name)?,
@@ -43,6 +48,43 @@ pub(super) fn share(
         // It is what was shared.
         same => same.clone(),
     };
+    if node.ino.site() != InodeId::from_raw(chain.last.share.object.inode()).site() {
+        return Err(elsewhere(path));
+    }
+    sign(path, &chain, Signed { node, object }, to, terms)
+}
+
+/// Signs a credential for what the credential in a file grants. Neither a mount nor a server is
+/// needed for it.
+pub(super) fn share_whole(path: &Path, to: &PublicKey, terms: &Terms) -> Outcome<Shared> {
+    let chain = credential::read(path)?;
+    let object = chain.last.share.object.clone();
+    if terms.by_name && !matches!(object, SharedObject::Name { .. }) {
+        return Err(Failure::new(Exit::Usage, ShareError::FileByName(path.to_owned()))
+            .hint("share it on without `--by-name`"));
+    }
+    let comment = chain.last.credential.comment();
+    let node = Object {
+        ino: Whereabouts::object_in(comment).unwrap_or(InodeId::from_raw(object.inode())),
+        parent: Whereabouts::parent_in(comment).unwrap_or(InodeId::ROOT),
+        name: Whereabouts::raw_name_in(comment).unwrap_or_default(),
+        is_root: true,
+        is_folder: matches!(object, SharedObject::Folder(_)),
+    };
+    sign(path, &chain, Signed { node, object }, to, terms)
+}
+
+/// Signs a credential that follows those of a chain.
+fn sign(
+    path: &Path,
+    chain: &Chain,
+    signed: Signed,
+    to: &PublicKey,
+    terms: &Terms,
+) -> Outcome<Shared> {
+    let Signed { node, object } = signed;
+    let key = licensed_key(&chain.last.licensees().collect::<Vec<_>>())?;
+    let address = chain.address()?;
     let wanted = Wanted {
         rights: terms.rights,
         may_share: terms.may_share,
@@ -53,9 +95,6 @@ pub(super) fn share(
         Failure::new(Exit::Denied, ShareError::Narrow { path: path.to_owned(), source })
             .hint("ask for more the person who has shared it with you, or ask for less")
     })?;
-    if node.ino.site() != InodeId::from_raw(chain.last.share.object.inode()).site() {
-        return Err(elsewhere(path));
-    }
     let mut texts = chain.texts();
     texts.push(node.credential(&address, to, &grant, &key)?);
     Ok(Shared { chain: texts, grant, to: *to, address, spare: None })
