@@ -12,6 +12,7 @@ mod shared;
 mod shared_files;
 mod shared_leases;
 mod shared_on;
+mod shared_walk;
 mod shared_writing;
 mod stalls;
 mod store;
