@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use pelago_keynote::{ArmorError, unarmor};
+use pelago_keynote::{ArmorError, SharedName, SharedObject, unarmor};
 use pelago_net::key::address::ServerAddress;
 
 pub(crate) use chain::{Chain, ChainError, Link, NarrowError, Wanted};
@@ -87,6 +87,19 @@ fn text_of(file: impl Read) -> io::Result<String> {
 }
 
 impl Chain {
+    /// Returns the name of the object, if it can be the name of a file: that in the signed
+    /// conditions, else that in the comment.
+    pub(crate) fn name(&self) -> Option<Vec<u8>> {
+        let named = match &self.last.share.object {
+            SharedObject::Name { name, .. } => Some(name.clone()),
+            SharedObject::Folder(_) | SharedObject::File(_) => {
+                let comment = self.last.credential.comment();
+                Whereabouts::raw_name_in(comment).and_then(|bytes| SharedName::new(&bytes))
+            }
+        };
+        named.map(|name| name.as_bytes().to_vec())
+    }
+
     /// Returns the address of the volume's server.
     pub(crate) fn address(&self) -> Outcome<ServerAddress> {
         Whereabouts::address_in(self.last.credential.comment()).ok_or_else(|| {

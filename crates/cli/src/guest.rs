@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelago_holder::{Attached, Flat, FlatName, FlatTarget};
-use pelago_keynote::{SharedName, SharedObject};
+use pelago_keynote::SharedObject;
 use pelago_net::ClientRole;
 use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
@@ -186,15 +186,7 @@ impl FromFile {
             Failure::new(Exit::Failed, GuestError::NoName(self.file.clone()))
                 .hint("ask for one that `pelago share` has written")
         };
-        let in_comment = || {
-            let bytes = Whereabouts::raw_name_in(comment)?;
-            SharedName::new(&bytes)
-        };
-        let wire = |name: &SharedName| Name::new(name.as_bytes()).ok();
-        let shown = match &self.chain.last.share.object {
-            SharedObject::Name { name, .. } => wire(name),
-            SharedObject::Folder(_) | SharedObject::File(_) => in_comment().as_ref().and_then(wire),
-        };
+        let shown = self.chain.name().and_then(|name| Name::new(&name).ok());
         let shown = shown.ok_or_else(no_name)?;
         let name = shown.clone();
         let target = match &self.chain.last.share.object {

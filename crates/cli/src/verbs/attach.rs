@@ -1,5 +1,9 @@
 //! `pelago attach`.
 
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,7 +26,7 @@ use crate::{locate, output};
 const AFTER: &str = "\
 FILE is the credential that `pelago share` printed, a mail with it, or `-` for the input. A line \
 for each person who has shared it on says what and until when. The folder of the last one is \
-mounted for this user. If it is for one file, or if there are several FILEs, DIR has each of them \
+mounted for this user, on DIR, or else on a folder of its name that is made here. If it is for one file, or if there are several FILEs, DIR has each of them \
 under its name: they are of one volume and for one key, and a name that has ended is not there. \
 The key is this user's (`pelago key new`), or \
 ~/.ssh/id_ed25519 if the credential is for that one. \
@@ -32,14 +36,12 @@ and `pelago unmount` end the mount.";
 
 /// Mount folders or files that were shared with this user.
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER)]
+#[command(after_help = AFTER, override_usage = "pelago attach [OPTIONS] <FILE>... [DIR]")]
 pub(crate) struct Args {
-    /// The file with the credential; several are mounted together
+    /// The file with the credential; several are mounted together. Then the empty folder to mount
+    /// on; after one FILE it may be left out
     #[arg(value_name = "FILE", required = true, num_args = 1..)]
-    files: Vec<PathBuf>,
-    /// Mount on this empty folder
-    #[arg(value_name = "DIR")]
-    point: PathBuf,
+    paths: Vec<PathBuf>,
     /// Continue in the background
     #[arg(long)]
     detach: bool,
@@ -70,11 +72,20 @@ enum AttachError {
     Input,
     #[error("the input is one credential")]
     InputTwice,
+    #[error("the name in {} cannot be that of a folder here", .0.display())]
+    NoName(PathBuf),
+    #[error("the folder {} cannot be made", path.display())]
+    Folder {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
 }
 
 /// Connects as a guest, mounts, and serves the mount until it is unmounted.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    let inputs = args.files.iter().filter(|file| file.as_os_str() == "-").count();
+    let (files, _) = args.divided();
+    let inputs = files.iter().filter(|file| file.as_os_str() == "-").count();
     if inputs > 1 {
         return Err(Failure::new(Exit::Usage, AttachError::InputTwice)
             .hint("save the credentials to files first"));
@@ -86,25 +97,48 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     if let Some(code) = args.serving.begin(args.detach)? {
         return Ok(code);
     }
-    serve(&plan(args)?, args.serving.printing(args.json))
+    let mut made = None;
+    let served =
+        plan(args, &mut made).and_then(|plan| serve(&plan, args.serving.printing(args.json)));
+    if let (Err(_), Some(made)) = (&served, made) {
+        // Only if it is still empty, and not a mount.
+        let _stays = fs::remove_dir(made);
+    }
+    served
 }
 
-fn plan(args: &Args) -> Outcome<FarPlan> {
+impl Args {
+    /// Returns the files, and the folder to mount on if there is one.
+    fn divided(&self) -> (&[PathBuf], Option<&PathBuf>) {
+        match self.paths.as_slice() {
+            [files @ .., point] if !files.is_empty() => (files, Some(point)),
+            files => (files, None),
+        }
+    }
+}
+
+/// Returns the plan of the mount. If it has made the folder to mount on, `made` has its path.
+fn plan(args: &Args, made: &mut Option<PathBuf>) -> Outcome<FarPlan> {
+    let (paths, point) = args.divided();
     let read = |file: &PathBuf| -> Outcome<FromFile> {
         Ok(FromFile { file: file.clone(), chain: credential::read(file)? })
     };
-    let files = args.files.iter().map(read).collect::<Outcome<Vec<FromFile>>>()?;
+    let files = paths.iter().map(read).collect::<Outcome<Vec<FromFile>>>()?;
     let chains: Vec<Chain> = files.iter().map(|from| from.chain.clone()).collect();
     let (guest, key, address) = Guest::of_files(files)?;
     for link in chains.iter().flat_map(Chain::links).filter(|_| !args.json) {
         output::print(&format!("shared    {}\n", link.words()))?;
     }
     chains.iter().try_for_each(expect_in_force)?;
+    let point = match (point, chains.as_slice()) {
+        (Some(point), _) => point.clone(),
+        (None, chains) => named_folder(paths, chains, made)?,
+    };
     let source = address.to_string();
     Ok(FarPlan {
         target: ServerTarget::Tcp { address, key: Arc::new(key) },
         source,
-        point: locate::absolute(&args.point)?,
+        point: locate::absolute(&point)?,
         read_only: args.read_only,
         // A guest changes nothing.
         atime: Atime::Never,
@@ -114,6 +148,36 @@ fn plan(args: &Args) -> Outcome<FarPlan> {
         memory_bytes: args.serving.memory,
         guest: Some(guest),
     })
+}
+
+/// Returns a folder of the name in the only chain, in the working directory, which is made if it
+/// does not exist.
+///
+/// The writer of a credential chooses the name. So it is never that of a hidden file, by which
+/// programs are configured.
+fn named_folder(
+    paths: &[PathBuf],
+    chains: &[Chain],
+    made: &mut Option<PathBuf>,
+) -> Outcome<PathBuf> {
+    let no_name = || {
+        let file = paths.first().cloned().unwrap_or_default();
+        Failure::new(Exit::Usage, AttachError::NoName(file)).hint("name a folder to mount on")
+    };
+    let name = chains.first().and_then(Chain::name).ok_or_else(no_name)?;
+    if name.starts_with(b".") {
+        return Err(no_name());
+    }
+    let path = PathBuf::from(OsStr::from_bytes(&name));
+    match fs::create_dir(&path) {
+        Ok(()) => *made = Some(path.clone()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(source) => {
+            let error = AttachError::Folder { path, source };
+            return Err(Failure::new(Exit::Failed, error).hint("name a folder to mount on"));
+        }
+    }
+    Ok(path)
 }
 
 /// Checks that no credential of a chain has ended, by the clock of this machine.

@@ -1,6 +1,7 @@
 //! A folder that is shared with a stranger on another machine, as README.md says, and then revoked.
 
 use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -335,4 +336,50 @@ impl Pair {
     fn volume(&self) -> String {
         self.alice.home.join("pelago").display().to_string()
     }
+}
+
+/// A desktop opens the file of a credential by the command of the entry, in the home folder.
+#[test]
+fn a_credential_is_opened_by_its_desktop_entry() {
+    let Some(pair) = Pair::up_with_docs() else { return };
+    pair.bob.types("pelago key new");
+    pair.share();
+    let desktop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../desktop");
+    let entry = fs::read_to_string(desktop.join("pelago-attach.desktop")).unwrap();
+    let exec = entry.lines().find_map(|line| line.strip_prefix("Exec=")).unwrap();
+    let types = fs::read_to_string(desktop.join("pelago-credential.xml")).unwrap();
+    let of_type = "application/x-pelago-credential";
+    assert!(entry.contains(&format!("\nMimeType={of_type};\n")), "{entry}");
+    assert!(types.contains(&format!("type=\"{of_type}\"")), "{types}");
+    assert!(types.contains("<glob pattern=\"*.cred\"/>"), "{types}");
+    let opened = exec.replace("%f", &pair.bob.home.join("docs.cred").display().to_string());
+    // What is there already is not hidden, and stays.
+    pair.bob.types("mkdir -p ~/docs && touch ~/docs/own");
+    let refused = tried(&pair.bob, &format!("cd && {opened} --detach"));
+    assert!(refused.code != Some(0) && refused.err.contains("not empty"), "{refused:?}");
+    pair.bob.types("test -e ~/docs/own && rm -r ~/docs");
+    pair.bob.types(&format!("cd && {opened} --detach"));
+    let status = pair.bob.types("pelago status ~/docs --json --timeout 100").json();
+    pair.lab.ends(pid_of(&status));
+    assert_eq!(Hands::on(&pair.bob.home.join("docs")).does("get note"), "note|");
+    pair.bob.types("pelago unmount ~/docs --timeout 100 && rmdir ~/docs");
+    // A folder that was made for a mount which fails does not stay.
+    pair.alice.types("pelago revoke ~/docs.cred -V ~/pelago");
+    let failed = tried(&pair.bob, &format!("cd && {opened} --detach"));
+    assert!(failed.err.contains("the credential was taken back"), "{failed:?}");
+    pair.bob.types("test ! -e ~/docs");
+    // The name is that of the sender, who must not choose a hidden one.
+    let key = pair.bob.types("pelago key show").out;
+    pair.alice.types(&format!(
+        "mkdir ~/pelago/files/.ssh && pelago share ~/pelago/files/.ssh --to {} --out ~/ssh.cred",
+        key.trim()
+    ));
+    fs::copy(pair.alice.home.join("ssh.cred"), pair.bob.home.join("ssh.cred")).unwrap();
+    let hidden = tried(&pair.bob, "cd && pelago attach ~/ssh.cred --detach");
+    assert!(
+        hidden.code == Some(2) && hidden.err.contains("name a folder to mount on"),
+        "{hidden:?}"
+    );
+    pair.bob.types("test ! -e ~/.ssh");
+    pair.alice.types("pelago unmount -V ~/pelago --timeout 100");
 }

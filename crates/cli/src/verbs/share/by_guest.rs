@@ -64,8 +64,9 @@ pub(super) fn share_whole(path: &Path, to: &PublicKey, terms: &Terms) -> Outcome
             .hint("share it on without `--by-name`"));
     }
     let comment = chain.last.credential.comment();
+    let own = InodeId::from_raw(object.inode());
     let node = Object {
-        ino: Whereabouts::object_in(comment).unwrap_or(InodeId::from_raw(object.inode())),
+        ino: Whereabouts::object_in(comment).unwrap_or(own),
         parent: Whereabouts::parent_in(comment).unwrap_or(InodeId::ROOT),
         name: Whereabouts::raw_name_in(comment).unwrap_or_default(),
         is_root: true,
