@@ -211,7 +211,7 @@ pub(crate) fn first_name<'a>(point: &Path, path: &'a Path) -> Option<&'a std::ff
 
 #[cfg(test)]
 mod tests {
-    use pelago_keynote::{Credential, Grant, Principal};
+    use pelago_keynote::{Credential, Grant, Principal, SharedName};
 
     use super::*;
 

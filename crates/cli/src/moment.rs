@@ -38,8 +38,8 @@ impl Moment {
     }
 
     /// Parses the end of a share: `2026-12-31`, which ends with that day, `2026-12-31T18:00` with
-    /// seconds and `Z` or an offset if wanted, or the time from `now` on: `90m`, `36h`, `14d`. A
-    /// text without an offset is a local time.
+    /// seconds and `Z` or an offset if wanted, or the time from `now` on: `30s`, `90m`, `36h`,
+    /// `14d`. A text without an offset is a local time.
     ///
     /// # Errors
     /// [`MomentError`].
@@ -112,6 +112,7 @@ impl Display for Moment {
 /// long.
 fn span(text: &str) -> Option<Option<i64>> {
     let unit = match text.bytes().last()? {
+        b's' => 1,
         b'm' => 60,
         b'h' => 3600,
         b'd' => DAY_SECONDS,

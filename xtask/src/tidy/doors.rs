@@ -69,6 +69,10 @@ const DOORS: &[Door] = &[
     door("crates/cli/src/guard/process.rs", "reads /proc"),
     door("crates/cli/src/key_argument.rs", "reads the public key in the file that the user gave"),
     door("crates/cli/src/moment/zone.rs", "reads the time zone of the machine, which is a link"),
+    door(
+        "crates/cli/src/verbs/attach.rs",
+        "makes the folder to mount on in the user's working folder, and removes it if that fails",
+    ),
     door("crates/cli/src/verbs/bench/find.rs", "lists a volume that the measurement has made"),
     door(
         "crates/cli/src/verbs/bench/million.rs",

@@ -26,10 +26,10 @@ use crate::{locate, output};
 const AFTER: &str = "\
 FILE is the credential that `pelago share` printed, a mail with it, or `-` for the input. A line \
 for each person who has shared it on says what and until when. The folder of the last one is \
-mounted for this user, on DIR, or else on a folder of its name that is made here. If it is for one file, or if there are several FILEs, DIR has each of them \
-under its name: they are of one volume and for one key, and a name that has ended is not there. \
-The key is this user's (`pelago key new`), or \
-~/.ssh/id_ed25519 if the credential is for that one. \
+mounted for this user, on DIR, or else on a folder of its name that is made here. If it is for one \
+file, or if there are several FILEs, DIR has each of them under its name: they are of one volume \
+and for one key, and a name that has ended is not there. The key is this user's (`pelago key \
+new`), or ~/.ssh/id_ed25519 if the credential is for that one. \
 Everything there seems to belong to this user. What is taken back there ends here at once; without \
 a connection nothing that was read before is shown for longer than three seconds. Ctrl-C, SIGTERM \
 and `pelago unmount` end the mount.";

@@ -36,10 +36,11 @@ on. That one is for the file which has this name in this folder at the time.
 
 RIGHTS are letters: r to read, x to run programs, g to share it on, a to read the log of accesses. \
 UNTIL is a day, which ends with it (2026-12-31), a time (2026-12-31T18:00, of this machine's zone, \
-or with Z or an offset), or from now on: 90m, 36h, 14d.
+or with Z or an offset), or from now on: 30s, 90m, 36h, 14d.
 
 A folder that was shared with you by `--may-share` is shared on in the mount of `pelago attach`: \
-no more of it, and no longer, than you have it yourself. The server is not asked. Offline, `pelago share FILE --to KEY` shares on all that the credential in FILE grants.
+no more of it, and no longer, than you have it yourself. The server is not asked. Offline, `pelago \
+share FILE --to KEY` shares on all that the credential in FILE grants.
 
 The first share makes this user's key a root of the volume, and prints a spare one.";
 

@@ -24,7 +24,7 @@ struct Line {
 /// Returns the lines of all blocks of the page.
 fn lines() -> Vec<Line> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sharing.md");
-    let page = fs::read_to_string(page).unwrap();
+    let page = fs::read_to_string(page).unwrap().replace("\\\n", "");
     let mut lines = Vec::new();
     let mut person = String::new();
     let mut is_block = false;

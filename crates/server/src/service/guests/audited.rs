@@ -27,8 +27,8 @@ impl GuestCall {
         self.note(error, false);
     }
 
-    /// Records the denial of a request that was granted before: because rights ended or a node moved
-    /// meanwhile, or because a mode or an access list denies it.
+    /// Records the denial of a request that was granted before: because rights ended or a node
+    /// moved meanwhile, or because a mode or an access list denies it.
     #[cold]
     pub(super) fn note_denied_late(&self, error: Error) {
         match error.code {
