@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use pelago_data::{MayBlock, OpError};
+use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_keynote::Right;
 use pelago_store::rows::RevocationRow;
 use pelago_wire::{
@@ -178,8 +178,14 @@ impl GuestCall {
         let mut reply = result.inspect_err(|error| self.note_denied_late(*error))?;
         match self.request.opens() {
             OpenEffect::Creates { open, flags } if flags.write => {
-                let made = reply.opened().map(|attr| attr.ino);
-                made.into_iter().for_each(|ino| self.guest.add_made(open, ino));
+                if let Some(ino) = reply.opened().map(|attr| attr.ino) {
+                    self.guest.add_made(open, ino);
+                    // A release that did not wait for this answer has removed nothing.
+                    let key = OpenKey { session: self.context.session, open };
+                    if self.dispatcher.parts.opens.inode_of(key).is_err() {
+                        self.guest.remove_made(open);
+                    }
+                }
             }
             OpenEffect::Locks { .. } => self.keep_lock()?,
             _ => {}
