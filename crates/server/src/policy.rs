@@ -44,6 +44,7 @@ pub(crate) use audit::Subject;
 
 pub(crate) use users::User;
 
+use revocations::InForceRevocation;
 pub(crate) use revocations::Revoked;
 pub(crate) use right_set::RightSet;
 
@@ -90,9 +91,9 @@ pub(crate) struct Policy {
     roots: Option<Roots>,
     /// The users as whom guests act; `None` without a folder.
     users: Option<Users>,
-    /// The revoked credentials by their ids, and the revoked keys, each with the key that has taken
-    /// it back. A hash is no key but by an accident that does not happen.
-    revoked: RwLock<HashMap<[u8; 32], Option<Principal>>>,
+    /// The revoked credentials by their ids, and the revoked keys. A hash is no key but by an
+    /// accident that does not happen.
+    revoked: RwLock<HashMap<[u8; 32], InForceRevocation>>,
     /// The second in which sessions of guests that have ended were closed last.
     closed: AtomicU64,
     /// The number of changes of `revoked`.
@@ -176,7 +177,10 @@ impl Policy {
     ) -> Self {
         let audit = folder.clone().zip(audited).map(|(folder, pool)| Audit::new(folder, pool));
         let by = |sentence: &[u8]| Revocation::parse(sentence).ok().map(|sentence| sentence.by);
-        let revoked = revoked.iter().map(|revoked| (revoked.id, by(&revoked.sentence))).collect();
+        let of_row = |row: &RevokedCredential| {
+            (row.id, InForceRevocation { by: by(&row.sentence), end: row.end })
+        };
+        let revoked = revoked.iter().map(of_row).collect();
         let users = folder.clone().map(Users::new);
         // Without a policy the last run had no guest. It is not read before a guest comes.
         let had_policy =

@@ -168,14 +168,14 @@ fn revoke_credential(args: &Args) -> Outcome<()> {
     let id = revoked.credential.id();
     let sentence = Revocation::sign(revoked.share.volume, id, now(), &key.signing_key());
     let elsewhere = "the credential is of another volume: name that with `-V DIR`";
-    match (&args.volume, &of_guest) {
-        (None, Some((above, own))) => {
-            let text = own.credential.text().to_owned();
-            ask(&ServerSession::of_guest(above, key)?, sentence, vec![text], elsewhere)
-        }
-        (Some(dir), _) => of_volume(&locate::find(Some(dir), None)?.dir, sentence, elsewhere),
-        (None, None) => of_volume(&volume_of(&chain.last.share)?, sentence, elsewhere),
-    }?;
+    // Its end, after which the revocation is of no use, is in the text.
+    let texts = vec![revoked.credential.text().to_owned()];
+    let session = match (&args.volume, &of_guest) {
+        (None, Some((above, _))) => ServerSession::of_guest(above, key)?,
+        (Some(dir), _) => ServerSession::of_volume(&locate::find(Some(dir), None)?.dir)?,
+        (None, None) => ServerSession::of_volume(&volume_of(&chain.last.share)?)?,
+    };
+    ask(&session, sentence, texts, elsewhere)?;
     print(args, &chain, revoked)
 }
 

@@ -1,4 +1,4 @@
-//! Rows of revoked credentials and keys. They are never deleted.
+//! Rows of revoked credentials and keys. One is deleted only after the credential has ended.
 
 use std::ops::ControlFlow;
 
@@ -16,6 +16,8 @@ pub struct RevokedCredential {
     pub id: [u8; 32],
     /// The sentence that has revoked it; empty if the row is damaged.
     pub sentence: Vec<u8>,
+    /// The second, since 1970, from which the credential is void in any case; 0 if it has no end.
+    pub end: u64,
 }
 
 impl Shard {
@@ -30,9 +32,9 @@ impl Shard {
         let visited = self.table.scan(&range.from, &range.to, &mut |key, value| {
             if let Some(Key::Revocation { credential }) = Key::parse(key) {
                 let row = RevocationRow::decode(value).ok();
-                let sentence = row.map(|(_, row)| row.sentence.to_vec());
-                let sentence = sentence.unwrap_or_default();
-                credentials.push(RevokedCredential { id: credential, sentence });
+                let row = row.map(|(_, row)| (row.sentence.to_vec(), row.end));
+                let (sentence, end) = row.unwrap_or_default();
+                credentials.push(RevokedCredential { id: credential, sentence, end });
             }
             ControlFlow::Continue(())
         });
@@ -40,8 +42,8 @@ impl Shard {
         Ok(credentials)
     }
 
-    /// Writes the row of a revoked credential; that of a root also on a full disk. The caller puts
-    /// the revocation in force.
+    /// Writes the row of a revoked credential; that of a root also on a full disk. Deletes the rows
+    /// of `ended` ones. The caller puts the revocation in force.
     ///
     /// # Errors
     /// Those of the table.
@@ -50,11 +52,15 @@ impl Shard {
         credential: [u8; 32],
         revocation: &RevocationRow<'_>,
         is_of_root: bool,
+        ended: &[[u8; 32]],
     ) -> Result<(), Error> {
         let mut txn = self.begin_upkeep();
         if is_of_root {
             // A full disk must not prevent it. A guest may not use up the reserve.
             txn.batch.allow_reserve();
+        }
+        for ended in ended {
+            txn.delete(key::revocation(*ended));
         }
         txn.put(key::revocation(credential), revocation);
         txn.commit().map(drop)

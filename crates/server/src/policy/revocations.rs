@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use pelago_keynote::{Principal, Revocation, RevocationSubject};
+use pelago_keynote::{Assertion, Grant, Principal, Revocation, RevocationSubject};
 use pelago_store::report::volume_failed;
 use pelago_store::volume;
 use pelago_wire::{Code, Error, limits};
@@ -13,6 +13,20 @@ use super::{Guest, Policy, moment};
 /// The revocations of one guest.
 const REVOCATIONS_OF_GUEST: usize = 256;
 
+/// The time after the end of a credential for which its revocation is kept: a clock that was wrong,
+/// and is set back, must not bring the credential back.
+const KEPT_SECONDS: u64 = 30 * 24 * 60 * 60;
+/// The ended revocations that one new revocation drops.
+const DROPPED: usize = 1024;
+
+/// A revocation that is in force.
+pub(super) struct InForceRevocation {
+    /// The key that has taken it back; `None` if the row is damaged.
+    pub(super) by: Option<Principal>,
+    /// The second, since 1970, from which the credential is void in any case; 0 if it has no end.
+    pub(super) end: u64,
+}
+
 /// A credential or a key that is taken back.
 pub(crate) struct Revoked {
     /// The id of the credential, or the key.
@@ -20,6 +34,11 @@ pub(crate) struct Revoked {
     pub(super) by: Principal,
     /// True if a root takes it back.
     pub(crate) is_of_root: bool,
+    /// The second, since 1970, from which the credential is void in any case; 0 if it has no end,
+    /// or that is not known.
+    pub(crate) end: u64,
+    /// Revoked credentials that have ended long since, which need no row any more.
+    pub(crate) ended: Vec<[u8; 32]>,
 }
 
 impl Policy {
@@ -71,25 +90,46 @@ impl Policy {
             tracing::info!(%key, "a root is taken out of the file `policy`, and not revoked");
             return Err(Code::Invalid.into());
         }
+        let end = end_of(&revocation.subject, texts);
+        let (now, _) = self.now();
+        let ended = self.ended_revocations(now);
         let revoked = self.revoked.read();
         let id = revocation.subject.bytes();
-        let of_signer = revoked.values().filter(|by| **by == Some(revocation.by)).count();
+        let is_by_signer = |taken: &&InForceRevocation| taken.by == Some(revocation.by);
+        let of_signer = revoked.values().filter(is_by_signer).count();
+        let count = revoked.len().saturating_sub(ended.len());
         // Guests leave room for the roots, and for each other.
         let has_room = match is_of_root {
-            true => revoked.len() < limits::REVOCATIONS,
-            false => revoked.len() < limits::REVOCATIONS / 2 && of_signer < REVOCATIONS_OF_GUEST,
+            true => count < limits::REVOCATIONS,
+            false => count < limits::REVOCATIONS / 2 && of_signer < REVOCATIONS_OF_GUEST,
         };
         if !has_room && !revoked.contains_key(&id) {
             return Err(Code::NoSpace.into());
         }
-        Ok(Revoked { id, by: revocation.by, is_of_root })
+        Ok(Revoked { id, by: revocation.by, is_of_root, end, ended })
     }
 
-    /// Puts a revocation in force.
-    /// When this returns, no change is being made by it.
+    /// Returns revoked credentials that have ended so long ago that a row for them is of no use.
+    fn ended_revocations(&self, now: u64) -> Vec<[u8; 32]> {
+        let revoked = self.revoked.read();
+        let has_ended = |taken: &InForceRevocation| {
+            taken.end != 0 && taken.end.saturating_add(KEPT_SECONDS) < now
+        };
+        let ended = revoked.iter().filter(|(_, taken)| has_ended(taken)).map(|(id, _)| *id);
+        ended.take(DROPPED).collect()
+    }
+
+    /// Puts a revocation in force, and forgets those whose rows were deleted with it. When this
+    /// returns, no change is being made by what is taken back.
     pub(crate) fn revoke(&self, revoked: &Revoked) {
         let _no_change = self.hold_guests();
-        let before = self.revoked.write().insert(revoked.id, Some(revoked.by));
+        let mut known = self.revoked.write();
+        for ended in revoked.ended.iter().filter(|ended| **ended != revoked.id) {
+            known.remove(ended);
+        }
+        let taken = InForceRevocation { by: Some(revoked.by), end: revoked.end };
+        let before = known.insert(revoked.id, taken);
+        drop(known);
         self.revocations.fetch_add(1, Ordering::AcqRel);
         if let Some(audit) = self.audit.as_ref().filter(|_| before.is_none()) {
             audit.revocation(moment::seconds(), revoked);
@@ -108,5 +148,88 @@ impl Policy {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// Returns the second, since 1970, from which a revoked credential is void in any case, if its text
+/// is there and says so; else 0. The id is a hash of the text, so that the text can be believed.
+fn end_of(revoked: &RevocationSubject, texts: &[Vec<u8>]) -> u64 {
+    let [text] = texts else { return 0 };
+    let Ok(credential) = Assertion::credential(text) else { return 0 };
+    if RevocationSubject::from(credential.id()) != *revoked {
+        return 0;
+    }
+    let until = Grant::of(&credential).ok().and_then(|grant| grant.until);
+    until.and_then(|until| moment::seconds_of(until.as_bytes())).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_keynote::{Rights, SharedObject};
+    use pelago_meta::shard::RevokedCredential;
+    use pelago_store::volume::VolumeId;
+
+    use super::*;
+
+    #[test]
+    fn a_revocation_outlives_its_credential_by_a_month() {
+        let end = 1_800_000_000;
+        let row = |id: u8, end| RevokedCredential { id: [id; 32], sentence: Vec::new(), end };
+        let rows = vec![row(1, end), row(2, 0), row(3, end + 1)];
+        let policy = Policy::new(VolumeId([1; 16]), None, rows, None);
+        let ended = |now| {
+            let mut ended = policy.ended_revocations(now);
+            ended.sort_unstable();
+            ended
+        };
+        assert!(ended(end).is_empty());
+        assert!(ended(end + KEPT_SECONDS).is_empty());
+        assert_eq!(ended(end + KEPT_SECONDS + 1), [[1; 32]]);
+        assert_eq!(ended(u64::MAX), [[1; 32], [3; 32]]);
+        // They are forgotten with the next one, unless that takes one of them back again.
+        let revoked = Revoked {
+            id: [3; 32],
+            by: Principal([9; 32]),
+            is_of_root: true,
+            end: 0,
+            ended: ended(u64::MAX),
+        };
+        policy.revoke(&revoked);
+        let mut left: Vec<u8> = policy.revoked.read().keys().map(|id| id[0]).collect();
+        left.sort_unstable();
+        assert_eq!(left, [2, 3]);
+    }
+
+    #[test]
+    fn the_end_of_a_revocation_is_that_of_the_credential_whose_id_it_has() {
+        let grant = Grant {
+            volume: [1; 16],
+            object: SharedObject::Folder(42),
+            rights: Rights::READ,
+            until: Some("20270115080000".to_owned()),
+            from: None,
+        };
+        let [by, to] = [Principal([8; 32]), Principal([9; 32])];
+        let credential = |grant: &Grant| {
+            let conditions = grant.conditions();
+            let signature = "0".repeat(128);
+            let text = format!(
+                "KeyNote-Version: 2\nAuthorizer: \"{by}\"\nLicensees: \"{to}\"\n\
+                 Conditions: {conditions}\nSignature: \"sig-ed25519-hex:{signature}\"\n"
+            );
+            text.into_bytes()
+        };
+        let with_end = credential(&grant);
+        let without = credential(&Grant { until: None, ..grant });
+        let of = |revoked: &[u8], texts: &[&Vec<u8>]| {
+            let subject = RevocationSubject::from(Assertion::credential(revoked).unwrap().id());
+            let texts: Vec<Vec<u8>> = texts.iter().map(|text| text.to_vec()).collect();
+            end_of(&subject, &texts)
+        };
+        assert_eq!(of(&with_end, &[&with_end]), 1_800_000_000);
+        assert_eq!(of(&without, &[&without]), 0);
+        assert_eq!(of(&without, &[&with_end]), 0, "the text of another one");
+        assert_eq!(of(&with_end, &[]), 0);
+        assert_eq!(of(&with_end, &[&with_end, &with_end]), 0);
     }
 }

@@ -546,8 +546,8 @@ impl Executor<'_> {
         let guest = parts.policy.guest(self.context.session);
         let revoked = parts.policy.read_revocation(sentence, chain, guest.as_deref())?;
         parts.policy.announce_revocations()?;
-        let row = RevocationRow { end: 0, sentence };
-        parts.shard.revoke(revoked.id, &row, revoked.is_of_root)?;
+        let row = RevocationRow { end: revoked.end, sentence };
+        parts.shard.revoke(revoked.id, &row, revoked.is_of_root, &revoked.ended)?;
         parts.policy.revoke(&revoked);
         Ok(Outcome::WhenRevoked(Reply::Done))
     }
