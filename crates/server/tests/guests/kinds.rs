@@ -236,6 +236,7 @@ fn about_node(operation: Operation, target: Target) -> Request {
         }
         Operation::Attach => Request::Attach { chain: vec![b"garbage".to_vec()] },
         Operation::Revoke => Request::Revoke { sentence: b"garbage".to_vec(), chain: vec![] },
+        Operation::Issue => Request::Issue { node },
         Operation::Access => Request::Access { node, chain: vec![], after: SessionId(0) },
         Operation::Step => Request::Step { dir: node, to: None },
         Operation::AddDir => {
