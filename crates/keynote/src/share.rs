@@ -10,7 +10,7 @@ use std::str::FromStr;
 use crate::assertion::Assertion;
 use crate::conditions::{Conditions, Relation, Test};
 
-pub use issued::{IssuedGrant, IssuingLicence, chain_text};
+pub use issued::{IssuedGrant, IssuingLicence, chain_ids, chain_text};
 pub use object::{SharedName, SharedObject, printable};
 
 mod issued;

@@ -100,6 +100,14 @@ fn chain_of(test: &Test) -> Option<[u8; 32]> {
     hex::read(digits)
 }
 
+/// Returns the ids of the chains with which a chain begins, from the first credential alone to all.
+/// `credentials` are the ids of its credentials.
+pub fn chain_ids(credentials: impl IntoIterator<Item = [u8; 32]>) -> Vec<[u8; 32]> {
+    let mut hasher = blake3::Hasher::new();
+    let ids = credentials.into_iter();
+    ids.map(|id| *hasher.update(&id).finalize().as_bytes()).collect()
+}
+
 /// Returns the value of the attribute `chain` for these ids.
 #[must_use]
 pub fn chain_text(ids: &[[u8; 32]]) -> String {

@@ -1,6 +1,6 @@
 //! Chains of credentials: the sentences from a root of the volume to a guest.
 
-use pelago_keynote::share::{attribute, chain_text};
+use pelago_keynote::share::{attribute, chain_ids, chain_text};
 use pelago_keynote::{
     Assertion, Authorizer, Conditions, Grant, IssuedGrant, IssuingLicence, Principal, Revocation,
     RevocationSubject,
@@ -94,7 +94,7 @@ impl Chain {
         if conditions.map(Conditions::pattern_size).sum::<usize>() > PATTERN_SIZE {
             return Err(no_reason());
         }
-        let begun = ids_of(&links);
+        let begun = chain_ids(links.iter().map(|link| link.id));
         let reads = |attribute| links.iter().any(|link| may_read(&link.assertion, attribute));
         Ok(Self {
             id: begun.last().copied().unwrap_or_default(),
@@ -130,12 +130,6 @@ impl Chain {
         }
         Ok(())
     }
-}
-
-/// Returns the ids of the chains with which a chain begins; the last one is its own.
-fn ids_of(links: &[Link]) -> Vec<[u8; 32]> {
-    let mut hasher = blake3::Hasher::new();
-    links.iter().map(|link| *hasher.update(&link.id).finalize().as_bytes()).collect()
 }
 
 /// Returns whether each link that a licensee of a licence has signed is bound to a chain with which

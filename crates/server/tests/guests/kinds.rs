@@ -70,6 +70,8 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::RemoveXattr
         | Operation::Search
         | Operation::Tags
+        // The guest has made nothing.
+        | Operation::Issue
         | Operation::Step
         | Operation::AddDir => Rule::NeverOnNode,
         Operation::GetLock
@@ -137,6 +139,7 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::Tags
         | Operation::Attach
         | Operation::Revoke
+        | Operation::Issue
         | Operation::Access
         | Operation::Step
         | Operation::AddDir
