@@ -6,7 +6,8 @@
 //! `{"version":1,"ask":"unmount","force":false}`,
 //! `"ask":"listen"` with `"at"`, `"ask":"invite"` with `"name"`, `"key"` and `"until"`,
 //! `"ask":"sites"`, `"ask":"mirror"` with `"peer"`, `"ask":"end-mirror"`,
-//! `"ask":"wait-for-mirror"` with `"commit"`, `"ask":"credentials"` with `"name"`, or
+//! `"ask":"wait-for-mirror"` with `"commit"`, `"ask":"credentials"` with `"name"`, `"ask":"issue"`
+//! with `"ino"` and, of a file, `"dir"` and `"name"`, or
 //! `"ask":"promote"` with `"volume"`; the reply is an object ([`ControlReply`]). After a
 //! successful `unmount` the connection stays open until the process ends.
 
@@ -46,6 +47,13 @@ pub(crate) enum Request {
         /// root itself.
         name: Option<String>,
     },
+    /// Have the server issue a credential for what was made in this mount of a guest.
+    Issue {
+        /// The inode number of the file or folder, as the server knows it.
+        ino: u64,
+        /// Of a file: where it is found.
+        file: Option<FileName>,
+    },
     /// Invite another site to the volume.
     Invite {
         /// The name of the site.
@@ -81,6 +89,15 @@ pub(crate) enum Request {
     },
 }
 
+/// The name of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileName {
+    /// The inode number of the directory, as the server knows it.
+    pub(crate) dir: u64,
+    /// The name, as printable ASCII.
+    pub(crate) name: String,
+}
+
 impl Request {
     fn to_json(&self) -> Value {
         match self {
@@ -94,6 +111,13 @@ impl Request {
             Self::Credentials { name } => {
                 json!({ "version": PROTOCOL, "ask": "credentials", "name": name })
             }
+            Self::Issue { ino, file } => json!({
+                "version": PROTOCOL,
+                "ask": "issue",
+                "ino": ino,
+                "dir": file.as_ref().map(|file| file.dir),
+                "name": file.as_ref().map(|file| file.name.clone()),
+            }),
             Self::Sites => json!({ "version": PROTOCOL, "ask": "sites" }),
             Self::Listen { at } => json!({ "version": PROTOCOL, "ask": "listen", "at": at }),
             Self::Mirror { peer } => {
@@ -120,6 +144,14 @@ impl Request {
             Some("unmount") => Ok(Self::Unmount { force: object["force"] == true }),
             Some("credentials") => {
                 Ok(Self::Credentials { name: object["name"].as_str().map(str::to_owned) })
+            }
+            Some("issue") => {
+                let ino = object["ino"].as_u64().ok_or("a credential for nothing")?;
+                let file = match (object["dir"].as_u64(), object["name"].as_str()) {
+                    (Some(dir), Some(name)) => Some(FileName { dir, name: name.to_owned() }),
+                    _ => None,
+                };
+                Ok(Self::Issue { ino, file })
             }
             Some("sites") => Ok(Self::Sites),
             Some("invite") => {
@@ -180,7 +212,9 @@ mod tests {
             Request::Unmount { .. } => ControlReply::Busy("/v/files".into()),
             Request::Listen { at } => ControlReply::Listening(at.unwrap_or_default()),
             Request::Invite { .. } => ControlReply::Invited(1),
-            Request::Credentials { .. } => ControlReply::Credentials("block".to_owned()),
+            Request::Credentials { .. } | Request::Issue { .. } => {
+                ControlReply::Credentials("block".to_owned())
+            }
             Request::Sites => ControlReply::Sites { own: 0, others: vec![SiteLine::sample()] },
             Request::Mirror { .. } | Request::EndMirror => ControlReply::MirrorSet,
             Request::WaitForMirror { .. } => ControlReply::Mirrored { commit: 1, done: true },
@@ -201,7 +235,12 @@ mod tests {
         let status = Request::Status;
         let sites = Request::Sites;
         let own = Request::Credentials { name: None };
-        for request in [status, unmount, listen, invite, sites, promote, mirror, wait, end, own] {
+        let folder = Request::Issue { ino: 7, file: None };
+        let file = FileName { dir: 7, name: "a%20b".to_owned() };
+        let file = Request::Issue { ino: 8, file: Some(file) };
+        let all =
+            [status, unmount, listen, invite, sites, promote, mirror, wait, end, own, folder, file];
+        for request in all {
             let line = request.to_json().to_string();
             assert_eq!(Request::parse(line.as_bytes()), Ok(request));
         }

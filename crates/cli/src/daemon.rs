@@ -269,7 +269,7 @@ impl Served {
             Request::Promote { .. } => ControlReply::Failed(
                 "this process serves a volume, and keeps no mirrors".to_owned(),
             ),
-            Request::Credentials { .. } => {
+            Request::Credentials { .. } | Request::Issue { .. } => {
                 ControlReply::Failed("this process serves a volume, and is no guest".to_owned())
             }
             Request::Listen { at } => match self.doors.listen_always(at.as_deref()) {

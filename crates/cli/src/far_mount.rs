@@ -15,9 +15,12 @@ use pelago_net::{ClientRole, ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_server::inode_table_bytes;
 use pelago_store::clock;
 use pelago_wire::handshake::RefusalCode;
-use pelago_wire::{Bulk, Context, InodeId, LeasedService, Reply, Request as FarRequest, limits};
+use pelago_wire::{
+    Bulk, Code, Context, Error as WireError, Handle, InodeId, LeasedService, Name, Reply,
+    Request as FarRequest, limits,
+};
 
-use crate::control::{Control, ControlReply, Request};
+use crate::control::{Control, ControlReply, FileName, Request};
 use crate::credential::raw;
 use crate::daemon::{Events, Stop, Watched, errors, no_ring, unmount};
 use crate::data_path::IoUring;
@@ -160,6 +163,7 @@ impl Parts {
         let handler = move |request| match request {
             Request::Status => ControlReply::Far(parts.report()),
             Request::Credentials { name } => parts.credentials(name.as_deref()),
+            Request::Issue { ino, file } => parts.issue(InodeId::from_raw(ino), file.as_ref()),
             Request::Listen { .. }
             | Request::Invite { .. }
             | Request::Sites
@@ -202,6 +206,39 @@ impl Parts {
         }
     }
 
+    /// Has the server issue a credential for a file or folder that was made in this session.
+    fn issue(&self, ino: InodeId, file: Option<&FileName>) -> ControlReply {
+        let failed = |says: &str| ControlReply::Failed(says.to_owned());
+        if self.plan.guest.is_none() {
+            return failed("this mount is not that of a guest");
+        }
+        let node = match file {
+            None => Ok(Handle::own(ino)),
+            Some(FileName { dir, name }) => {
+                let name = raw(name).and_then(|name| Name::new(&name).ok());
+                let Some(name) = name else { return failed("it has no name of a volume") };
+                let dir = Handle::own(InodeId::from_raw(*dir));
+                match ask(&self.remote, FarRequest::Lookup { dir, name }) {
+                    Ok(Reply::Entry(entry)) if entry.handle.ino == ino => Ok(entry.handle),
+                    Ok(_) => return failed("another file has taken its name"),
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        match node.and_then(|node| ask(&self.remote, FarRequest::Issue { node })) {
+            Ok(Reply::Issued(texts)) => {
+                let texts: Vec<String> =
+                    texts.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect();
+                match armor(&texts) {
+                    Ok(block) => ControlReply::Credentials(block),
+                    Err(error) => ControlReply::Failed(error.to_string()),
+                }
+            }
+            Ok(_) => failed("the server gives another answer"),
+            Err(error) => ControlReply::Failed(not_issued(error.code).to_owned()),
+        }
+    }
+
     fn report(&self) -> FarReport {
         let status = self.remote.status();
         FarReport {
@@ -233,30 +270,57 @@ fn service(remote: &Arc<Remote>, guest: Option<&Guest>) -> Arc<dyn LeasedService
     }
 }
 
+/// Asks the server of a mount, and waits for the answer.
+///
+/// # Errors
+/// Those of the request; `TimedOut` if there is no answer.
+fn ask(remote: &Remote, request: FarRequest) -> Result<Reply, WireError> {
+    let (sender, answer) = channel();
+    let done = Box::new(move |result, _granted| {
+        // The other end waits below, or has given up.
+        let _sent = sender.send(result);
+    });
+    remote.ask_leased(&Context::direct(0, 0), request, Bulk::None, done);
+    answer.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(Code::TimedOut.into()))
+}
+
+/// Returns the reason for which a server has issued no credential, for people.
+const fn not_issued(code: Code) -> &'static str {
+    match code {
+        Code::AccessDenied => {
+            "it was not made in this mount since the server has started, or you may not create \
+             there any more"
+        }
+        Code::Stale | Code::NotFound => "it is gone, or out of what is shared",
+        Code::Invalid => {
+            "it is neither a file nor a folder, or your own credential has conditions that \
+             cannot be carried over"
+        }
+        Code::NotSupported => {
+            "the server may not issue credentials: the owner lets it by the next `pelago share`"
+        }
+        Code::NoSpace => "as many credentials were issued as one mount may have: attach it again",
+        Code::TimedOut => "the server does not answer",
+        _ => "the server fails; its log says why",
+    }
+}
+
 /// Attaches the further chains of a guest, so that a person learns which one is refused.
 fn attach(remote: &Remote, guest: &Guest) -> Outcome<()> {
     for (at, chain) in guest.chains.iter().enumerate().skip(1) {
         let chain = chain.iter().map(|text| text.clone().into_bytes()).collect();
-        let (sender, answer) = channel();
-        let done = Box::new(move |result, _granted| {
-            // The other end waits below, or has given up.
-            let _sent = sender.send(result);
-        });
-        let request = FarRequest::Attach { chain };
-        remote.ask_leased(&Context::direct(0, 0), request, Bulk::None, done);
         let refused = |why: String| {
             Failure::new(Exit::Denied, AttachRefused { name: guest.shown(at), why })
                 .hint("ask for another one, or attach the others without it")
         };
-        match answer.recv_timeout(PATIENCE) {
-            Ok(Ok(Reply::Bytes(why))) if why.is_empty() => {}
-            Ok(Ok(Reply::Bytes(why))) => {
+        match ask(remote, FarRequest::Attach { chain }) {
+            Ok(Reply::Bytes(why)) if why.is_empty() => {}
+            Ok(Reply::Bytes(why)) => {
                 let why = String::from_utf8_lossy(&why).escape_debug().to_string();
                 return Err(refused(why));
             }
-            Ok(Ok(_)) => return Err(refused("it gives another answer".to_owned())),
-            Ok(Err(error)) => return Err(refused(error.to_string())),
-            Err(_) => return Err(refused("it does not answer".to_owned())),
+            Ok(_) => return Err(refused("it gives another answer".to_owned())),
+            Err(error) => return Err(refused(error.to_string())),
         }
     }
     Ok(())

@@ -117,6 +117,7 @@ fn run(verb: Verb) -> Outcome<ExitCode> {
         Verb::Share(args) => verbs::share::run(&args),
         Verb::Attach(args) => verbs::attach::run(&args),
         Verb::Revoke(args) => verbs::revoke::run(&args),
+        Verb::Credential(args) => verbs::credential::run(&args),
         Verb::Access(args) => verbs::access::run(&args),
         Verb::Log(args) => verbs::log::run(&args),
         Verb::Check(args) => verbs::check::run(&args),

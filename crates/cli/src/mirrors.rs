@@ -142,6 +142,7 @@ fn open_control(folder: &Folder, kept: Kept, events: &Events) -> Outcome<Control
         | Request::Mirror { .. }
         | Request::EndMirror
         | Request::Credentials { .. }
+        | Request::Issue { .. }
         | Request::WaitForMirror { .. } => {
             ControlReply::Failed("this process keeps mirrors, and serves no volume".to_owned())
         }

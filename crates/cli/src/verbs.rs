@@ -6,6 +6,7 @@ pub(crate) mod access;
 pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod credential;
 pub(crate) mod find;
 pub(crate) mod get;
 pub(crate) mod join;
@@ -30,39 +31,40 @@ const HELP: &str = "\
 {usage-heading} {usage}
 
 Use a volume:
-  up        Mount a volume and serve it; create it if it does not exist
-  serve     Serve a volume without mounting it
-  mount     Mount a volume that another process serves
-  unmount   Unmount a volume and stop its process
-  status    Print the state of a volume, without touching the mount
+  up         Mount a volume and serve it; create it if it does not exist
+  serve      Serve a volume without mounting it
+  mount      Mount a volume that another process serves
+  unmount    Unmount a volume and stop its process
+  status     Print the state of a volume, without touching the mount
 
 Find in it:
-  find      Find files by tags, names, sizes, times and texts
-  tag       Set, remove and print the tags of a file
+  find       Find files by tags, names, sizes, times and texts
+  tag        Set, remove and print the tags of a file
 
 Read from it, without a mount:
-  get       Download a file from `up --http`; every MiB is checked
+  get        Download a file from `up --http`; every MiB is checked
 
 Share it:
-  share     Share a folder or a file with a person
-  attach    Mount what was shared with this user
-  revoke    Take a credential back
-  access    Print which guests have which rights to a path, and why
-  log       Print who has used a volume as a guest, and what was refused
-  key       Create keys, name them, and say which machines may connect
+  share      Share a folder or a file with a person
+  attach     Mount what was shared with this user
+  revoke     Take a credential back
+  credential Print the credential for what was made in an attached folder
+  access     Print which guests have which rights to a path, and why
+  log        Print who has used a volume as a guest, and what was refused
+  key        Create keys, name them, and say which machines may connect
 
 Work on it in several offices:
-  site      Invite an office to a volume, and give the volume a mirror
-  join      Join a volume of another office, by the ticket that it has printed
+  site       Invite an office to a volume, and give the volume a mirror
+  join       Join a volume of another office, by the ticket that it has printed
 
 Keep it safe elsewhere:
-  wait      Wait until what was done is at the mirror too
+  wait       Wait until what was done is at the mirror too
 
 Maintain it:
-  check     Check an unmounted volume for damage (fsck); --apply repairs it
-  bench     Benchmark directories, or a volume without a mount
-  version   Print the version of pelago and of its volume format
-  help      Print the help of a command
+  check      Check an unmounted volume for damage (fsck); --apply repairs it
+  bench      Benchmark directories, or a volume without a mount
+  version    Print the version of pelago and of its volume format
+  help       Print the help of a command
 
 Options:
 {options}{after-help}";
@@ -93,6 +95,7 @@ pub(crate) enum Verb {
     Share(share::Args),
     Attach(attach::Args),
     Revoke(revoke::Args),
+    Credential(credential::Args),
     Access(access::Args),
     Log(log::Args),
     Site(site::Args),
@@ -119,6 +122,7 @@ impl Verb {
             Self::Share(args) => args.json,
             Self::Attach(args) => args.json,
             Self::Revoke(args) => args.json,
+            Self::Credential(args) => args.json,
             Self::Access(args) => args.json,
             Self::Log(args) => args.json,
             Self::Site(args) => args.json(),

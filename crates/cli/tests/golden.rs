@@ -28,9 +28,28 @@ macro_rules! needs {
     };
 }
 
-const VERBS: [&str; 20] = [
-    "up", "serve", "mount", "unmount", "status", "find", "tag", "get", "share", "attach", "revoke",
-    "access", "log", "key", "site", "join", "wait", "check", "bench", "version",
+const VERBS: [&str; 21] = [
+    "up",
+    "serve",
+    "mount",
+    "unmount",
+    "status",
+    "find",
+    "tag",
+    "get",
+    "share",
+    "attach",
+    "revoke",
+    "credential",
+    "access",
+    "log",
+    "key",
+    "site",
+    "join",
+    "wait",
+    "check",
+    "bench",
+    "version",
 ];
 
 #[test]

@@ -13,7 +13,8 @@ use pelago_wire::{
 
 use crate::pending::Pending;
 use crate::values::{
-    At, ByteRange, Created, FilePos, Listing, NewNode, Opened, Removed, Renamed, Written, Xattr,
+    At, ByteRange, Created, CreatedWithCredential, FilePos, Listing, NewNode, Opened, Removed,
+    Renamed, Written, Xattr,
 };
 
 /// The files of one server, reached by direct calls or over the transport of its [`Service`].
@@ -93,6 +94,36 @@ impl Files {
     ) -> Pending<Created> {
         let At { dir, name } = at;
         self.open_new(context, |open| Request::Create { dir, name, mode, flags, open })
+    }
+
+    /// As [`Files::create`], with a credential for the file: the texts of a chain by which this
+    /// guest has all rights to it, from that of a root on.
+    pub fn create_with_credential(
+        &self,
+        context: &Context,
+        at: At,
+        mode: NewMode,
+        flags: OpenFlags,
+    ) -> Pending<CreatedWithCredential> {
+        let (completer, pending) = Pending::later();
+        let files = self.clone();
+        let context = *context;
+        self.create(&context, at, mode, flags).then(move |created| match created {
+            Err(error) => completer.complete(Err(error)),
+            Ok(created) => {
+                let issued = files.issue(&context, created.entry.handle);
+                issued.then(move |credential| {
+                    completer.complete(Ok(CreatedWithCredential { created, credential }));
+                });
+            }
+        });
+        pending.settle()
+    }
+
+    /// Returns the texts of a chain by which this guest has all rights to a file or directory that
+    /// it has made in this session, from that of a root on.
+    pub fn issue(&self, context: &Context, node: Handle) -> Pending<Vec<Vec<u8>>> {
+        self.ask(context, Request::Issue { node }, issued)
     }
 
     /// Creates an unnamed regular file that inherits from `dir`, and opens it.
@@ -467,6 +498,13 @@ fn found(reply: Reply) -> Option<SearchPage> {
 fn tagged(reply: Reply) -> Option<TagPage> {
     match reply {
         Reply::Tagged(page) => Some(page),
+        _ => None,
+    }
+}
+
+fn issued(reply: Reply) -> Option<Vec<Vec<u8>>> {
+    match reply {
+        Reply::Issued(chain) => Some(chain),
         _ => None,
     }
 }

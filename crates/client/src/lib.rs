@@ -12,7 +12,8 @@
 pub use files::Files;
 pub use pending::{Completer, Pending};
 pub use values::{
-    At, ByteRange, Created, FilePos, Listing, NewNode, Opened, Removed, Renamed, Written, Xattr,
+    At, ByteRange, Created, CreatedWithCredential, FilePos, Listing, NewNode, Opened, Removed,
+    Renamed, Written, Xattr,
 };
 
 pub mod errno;

@@ -1,6 +1,8 @@
 //! Arguments and results of the methods of [`crate::Files`].
 
-use pelago_wire::{Attr, DataPath, DirEntry, Entry, FileKind, Handle, Name, NewMode, OpenId};
+use pelago_wire::{
+    Attr, DataPath, DirEntry, Entry, Error, FileKind, Handle, Name, NewMode, OpenId,
+};
 
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +71,16 @@ pub struct Created {
     pub open: OpenId,
     /// The path to its bytes.
     pub path: DataPath,
+}
+
+/// A file that was created and opened, with a credential for its maker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreatedWithCredential {
+    /// The file, which is open.
+    pub created: Created,
+    /// The texts of a chain by which the maker has all rights to it, from that of a root on; the
+    /// error if none was issued.
+    pub credential: Result<Vec<Vec<u8>>, Error>,
 }
 
 /// A file that was opened.

@@ -131,6 +131,7 @@ impl View {
             | Reply::Lock(_)
             | Reply::Found(_)
             | Reply::Tagged(_)
+            | Reply::Issued(_)
             | Reply::Access(_)
             | Reply::Stepped { .. }
             | Reply::Servers(_) => {}

@@ -32,8 +32,8 @@ pub use query::{Compliance, ComplianceQuery};
 pub use reads::Reads;
 pub use revocation::{Revocation, RevocationError, RevocationSubject};
 pub use share::{
-    AddressRange, AddressRangeError, Grant, Right, Rights, RightsError, ShareFormError, SharedName,
-    SharedObject,
+    AddressRange, AddressRangeError, Grant, IssuedGrant, IssuingLicence, Right, Rights,
+    RightsError, ShareFormError, SharedName, SharedObject,
 };
 pub use signature::BadSignature;
 pub use values::Values;

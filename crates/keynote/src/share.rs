@@ -10,8 +10,10 @@ use std::str::FromStr;
 use crate::assertion::Assertion;
 use crate::conditions::{Conditions, Relation, Test};
 
-pub use object::{SharedName, SharedObject};
+pub use issued::{IssuedGrant, IssuingLicence, chain_ids, chain_text};
+pub use object::{SharedName, SharedObject, printable};
 
+mod issued;
 mod object;
 
 /// The name of the application in Pelago's credentials, which RFC 2704 (2.3) requires.
@@ -43,6 +45,13 @@ pub mod attribute {
     /// The address of the guest's machine: an IPv6 address as 32 hexadecimal digits; one of IPv4 is
     /// mapped (`::ffff:a.b.c.d`).
     pub const ADDRESS: &str = "address";
+    /// The ids of the chains with which the chain of the guest begins, itself included: 64
+    /// hexadecimal digits, each between slashes. The id of a chain is the BLAKE3 hash of the ids of
+    /// its credentials.
+    pub const CHAIN: &str = "chain";
+    /// `true` if each credential of the chain that a server has issued names a chain with which
+    /// this one begins; see [`super::IssuingLicence`].
+    pub const ISSUED: &str = "issued";
 }
 
 /// A right to an object. Its letter is the value of the attribute `right`.
@@ -103,6 +112,10 @@ pub struct RightsError(String);
 impl Rights {
     /// The rights to read and to execute.
     pub const READ: Self = Self(1 << Right::Read as u8 | 1 << Right::Execute as u8);
+
+    /// The rights of the maker of a file or folder to that: all but to read the log.
+    pub const OF_MAKER: Self =
+        Self::READ.with(Right::Write).with(Right::Create).with(Right::Delete).with(Right::Grant);
 
     /// Returns whether a right is one of them.
     #[must_use]
@@ -177,6 +190,14 @@ impl FromStr for AddressRange {
     }
 }
 
+impl AddressRange {
+    /// Returns whether all its addresses are in another range.
+    #[must_use]
+    pub const fn is_within(&self, other: &Self) -> bool {
+        other.first <= self.first && self.last <= other.last
+    }
+}
+
 impl Display for AddressRange {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let free = (self.first ^ self.last).count_ones();
@@ -244,19 +265,11 @@ impl Grant {
     /// Returns the conditions of the credential.
     #[must_use]
     pub fn conditions(&self) -> Conditions {
-        let mut rights: Vec<Test> = self
-            .rights
-            .iter()
-            .map(|right| Test::equals(attribute::RIGHT, right.letter()))
-            .collect();
-        let mut tests = vec![
-            Test::equals(attribute::APP_DOMAIN, APPLICATION),
-            Test::equals(attribute::VOLUME, &crate::hex::text(&self.volume)),
-            match rights.len() {
-                1 => rights.swap_remove(0),
-                _ => Test::Any(rights),
-            },
-        ];
+        Conditions::new(self.tests())
+    }
+
+    fn tests(&self) -> Vec<Test> {
+        let mut tests = tests_of_rights(&self.volume, self.rights).to_vec();
         self.object.add_to(&mut tests);
         if let Some(until) = &self.until {
             tests.push(Test::compares(attribute::NOW, Relation::Less, until));
@@ -268,7 +281,7 @@ impl Grant {
             tests.push(compare(Relation::AtLeast, first));
             tests.push(compare(Relation::AtMost, last));
         }
-        Conditions::new(tests)
+        tests
     }
 
     /// Returns the rights that an assertion grants.
@@ -280,7 +293,11 @@ impl Grant {
             return Err(ShareFormError::Constants);
         }
         let tests = credential.conditions().and_then(Conditions::tests);
-        let mut tests = tests.ok_or(ShareFormError::Program)?.iter().peekable();
+        Self::of_tests(tests.ok_or(ShareFormError::Program)?)
+    }
+
+    fn of_tests(tests: &[Test]) -> Result<Self, ShareFormError> {
+        let mut tests = tests.iter().peekable();
         let mut next = |attribute| tests.next().ok_or(ShareFormError::Missing(attribute));
         let test = next(attribute::APP_DOMAIN)?;
         if test.as_comparison() != Some((attribute::APP_DOMAIN, Relation::Equal, APPLICATION)) {
@@ -326,6 +343,21 @@ impl Grant {
             Some(test) => Err(unknown(test)),
         }
     }
+}
+
+/// Returns the first tests of all credentials of Pelago: that of the application, of the volume and
+/// of the rights.
+fn tests_of_rights(volume: &[u8; 16], rights: Rights) -> [Test; 3] {
+    let mut letters: Vec<Test> =
+        rights.iter().map(|right| Test::equals(attribute::RIGHT, right.letter())).collect();
+    [
+        Test::equals(attribute::APP_DOMAIN, APPLICATION),
+        Test::equals(attribute::VOLUME, &crate::hex::text(volume)),
+        match letters.len() {
+            1 => letters.swap_remove(0),
+            _ => Test::Any(letters),
+        },
+    ]
 }
 
 fn unknown(test: &Test) -> ShareFormError {

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use pelago_keynote::{
-    Assertion, Authorizer, Credential, CredentialId, Grant, Principal, Revocation,
-    RevocationSubject, SharedName, SharedObject, armor, policy, unarmor,
+    Assertion, Authorizer, Credential, CredentialId, Grant, IssuedGrant, IssuingLicence, Principal,
+    Revocation, RevocationSubject, Rights, SharedName, SharedObject, armor, policy, unarmor,
 };
 use ring::signature::Ed25519KeyPair;
 
@@ -70,6 +70,49 @@ fn a_policy_is_the_text_it_always_was() {
     assert_eq!(read.authorizer(), &Authorizer::Policy);
     assert!(read.licensees().keys().eq(roots));
     assert_eq!(read.id().to_string(), POLICY);
+}
+
+/// What a server issues, with the licence by which it may.
+#[test]
+fn an_issued_credential_and_its_licence_are_the_texts_they_always_were() {
+    let licence = IssuingLicence { volume: [5; 16] };
+    let rights = Rights::OF_MAKER;
+    let object = SharedObject::File(0x2b);
+    let until = Some("20261231180000".to_owned());
+    let issued = IssuedGrant { grant: Grant { rights, object, until, ..share() }, chain: [6; 32] };
+    for (file, conditions) in
+        [("licence.txt", licence.conditions()), ("issued.txt", issued.conditions())]
+    {
+        let licensee = Principal::of(&key(2));
+        let credential = Credential { comment: &[], licensee, conditions: &conditions };
+        let text = golden(file, &credential.sign(&key(1)).unwrap());
+        let read = Assertion::credential(text.as_bytes()).unwrap();
+        assert_eq!(read.verify(), Ok(()));
+        let is_licence = file == "licence.txt";
+        assert_eq!(IssuingLicence::of(&read), Some(licence).filter(|_| is_licence), "{file}");
+        let found = IssuedGrant::of(&read).ok();
+        assert_eq!(found, Some(issued.clone()).filter(|_| !is_licence), "{file}");
+        assert!(Grant::of(&read).is_err(), "{file} is no share");
+    }
+    let changed = |conditions: &str, from: &str, to: &str| {
+        let changed = conditions.replacen(from, to, 1);
+        assert_ne!(changed, conditions, "{from}");
+        let text = format!(
+            "KeyNote-Version: 2\nAuthorizer: \"POLICY\"\nLicensees: \"x\"\nConditions: {changed}\n"
+        );
+        let read = Assertion::parse(text.as_bytes()).unwrap();
+        assert_eq!(IssuingLicence::of(&read), None, "{changed}");
+        assert!(IssuedGrant::of(&read).is_err(), "{changed}");
+    };
+    let licence = licence.conditions().to_string();
+    changed(&licence, "issued ==", "issued !=");
+    changed(&licence, "right == \"r\" ||", "right == \"a\" ||");
+    changed(&licence, "\"pelago\"", "\"other\"");
+    let issued = issued.conditions().to_string();
+    changed(&issued, "chain ~= \"/", "chain ~= \"");
+    changed(&issued, "06/", "06/$");
+    changed(&issued, "06/", "/");
+    changed(&issued, "&& chain", "&& x == \"y\" && chain");
 }
 
 #[test]

@@ -291,6 +291,7 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Lock(_)
         | Reply::Found(_)
         | Reply::Tagged(_)
+        | Reply::Issued(_)
         | Reply::Access(_)
         | Reply::Stepped { .. }
         | Reply::Servers(_) => return None,

@@ -33,6 +33,7 @@ use audit::{Audit, SessionAudit};
 use chain::Chain;
 use decision::{Decision, Question};
 use decisions::{DecidedAt, Decisions, Epoch};
+use made::MadeNodes;
 use moment::Moment;
 use roots::{InForce, Roots};
 use scope::may_read;
@@ -41,6 +42,7 @@ use watched::OnChange;
 
 pub(crate) use access::AccessTo;
 pub(crate) use audit::Subject;
+pub(crate) use issue::IssuedNode;
 
 pub(crate) use users::User;
 
@@ -58,7 +60,9 @@ mod decision;
 mod decisions;
 mod events;
 mod explain;
+mod issue;
 mod leases;
+mod made;
 mod moment;
 mod revocations;
 mod right_set;
@@ -133,6 +137,9 @@ pub(crate) struct Guest {
     audit: SessionAudit,
     /// The opens by which it has created files, which it may write by them.
     made: Mutex<HashMap<OpenId, InodeId>>,
+    /// The files and directories that it has made. A leaf lock but for those of the shard and of
+    /// the revocations.
+    made_nodes: Mutex<MadeNodes>,
     acting: ActingUser,
 }
 
@@ -155,6 +162,15 @@ impl Guest {
     /// Forgets an open that has ended.
     pub(crate) fn remove_made(&self, open: OpenId) {
         self.made.lock().remove(&open);
+    }
+
+    /// Records a file or directory that the guest has made.
+    pub(crate) fn add_made_node(&self, ino: InodeId) {
+        self.made_nodes.lock().add(ino);
+    }
+
+    fn made_nodes(&self) -> MutexGuard<'_, MadeNodes> {
+        self.made_nodes.lock()
     }
 
     /// Returns the opens by which the guest has created files.
@@ -269,6 +285,7 @@ impl Policy {
         let known = guests.get(&session).and_then(Option::as_ref);
         let begun = if known.is_none_or(|known| known.chain.id != chain.id) {
             let made = Mutex::default();
+            let made_nodes = Mutex::default();
             let acting = ActingUser::default();
             let attached = Attached::default();
             let audit = SessionAudit::default();
@@ -280,6 +297,7 @@ impl Policy {
                 address,
                 audit,
                 made,
+                made_nodes,
                 acting,
             });
             guests.insert(session, Some(Arc::clone(&guest)));

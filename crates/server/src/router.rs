@@ -87,6 +87,7 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         | Request::Tags { .. }
         | Request::Attach { .. }
         | Request::Revoke { .. }
+        | Request::Issue { .. }
         | Request::Access { .. }
         | Request::Servers => SiteRule::AtHome,
     }

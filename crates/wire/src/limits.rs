@@ -39,6 +39,11 @@ pub const CHAIN_LINKS: usize = 16;
 pub const CHAIN_BYTES: usize = 32 << 10;
 /// Chains of credentials of one session of a guest.
 pub const ATTACHED_CHAINS: usize = 16;
+/// Nodes that one session of a guest has made and may ask a credential for. Older ones are
+/// forgotten.
+pub const MADE_NODES: usize = 4096;
+/// Nodes for which one session of a guest is issued credentials.
+pub const ISSUED_CREDENTIALS: usize = 1024;
 /// Bytes of the credentials of all chains of one session of a guest, beyond the first chain.
 pub const ATTACHED_BYTES: usize = 64 << 10;
 /// Bytes of memory for what the mirror of a volume does not have yet: keys of rows, and ranges of

@@ -381,6 +381,13 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
     }
+    Issue { node } = "issue" {
+        effect: Effect::None, subjects: Subjects::inode(node),
+        guest: ForGuest::node(Any, node),
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
     Revoke {} = "revoke" {
         effect: Effect::Change { replayed: false, grows: false },
         subjects: Subjects::NONE, guest: ForGuest::Revoke,

@@ -163,6 +163,8 @@ pub enum Reply {
     Found(SearchPage),
     /// Keys of tags, or values of one key.
     Tagged(TagPage),
+    /// The credentials of a chain, from that of a root to the one that was issued.
+    Issued(Vec<Vec<u8>>),
     /// The rights of guests to a node.
     Access(AccessPage),
     /// The target of a name, or the parent directory.

@@ -372,6 +372,17 @@ pub enum Request {
         /// Of a guest: the text of the credential, which it has signed. Else nothing.
         chain: Vec<Vec<u8>>,
     },
+    /// Asks for a credential for a file or directory that this session of a guest has made: all
+    /// rights to it for the key of the guest, for as long as the chain holds by which the guest may
+    /// create there. Reply: `Issued`; `AccessDenied` if the session has not made it in this run of
+    /// the server, may not create there any more, or the credential was taken back; `Invalid` if it
+    /// is neither a file nor a directory, or if that chain has conditions of another form or no
+    /// room; `NotSupported` if the server has no licence to issue credentials; `NoSpace` after
+    /// [`limits::ISSUED_CREDENTIALS`](crate::limits::ISSUED_CREDENTIALS) of a session.
+    Issue {
+        /// The file or directory.
+        node: Handle,
+    },
     /// Asks which guests have which rights to a node, and what denies the others. A guest is told
     /// of itself; any other session of all guests that are connected, page by page, or of the
     /// holder of a chain. Reply: `Access`; `Invalid` for what is no chain, `AccessDenied` for a
@@ -444,6 +455,7 @@ impl Request {
             | Self::ListXattr { node }
             | Self::SetXattr { node, .. }
             | Self::RemoveXattr { node, .. }
+            | Self::Issue { node }
             | Self::Access { node, .. } => each(node),
             Self::Link { node, dir, .. } => {
                 each(node);
@@ -518,6 +530,7 @@ impl Request {
             | Self::Tags { .. }
             | Self::Attach { .. }
             | Self::Revoke { .. }
+            | Self::Issue { .. }
             | Self::Access { .. }
             | Self::Step { .. }
             | Self::AddDir { .. }

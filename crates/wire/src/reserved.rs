@@ -37,7 +37,6 @@ pub const FRAMES: &[Reserved] = &[
 
 /// Requests.
 pub const REQUESTS: &[Reserved] = &[
-    one(39, "Issue"),
     range(42, 47, "credentials"),
     range(51, 63, "sites"),
     range(64, 71, "mirrors"),
@@ -53,7 +52,7 @@ pub const REQUESTS: &[Reserved] = &[
 
 /// Replies.
 pub const REPLIES: &[Reserved] = &[
-    range(17, 19, "credentials"),
+    range(18, 19, "credentials"),
     range(21, 23, "credentials"),
     range(25, 31, "sites"),
     range(32, 39, "mirrors"),

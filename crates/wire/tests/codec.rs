@@ -232,6 +232,7 @@ fn of_nodes() -> impl Strategy<Value = Request> {
         (handle(), vec(vec(any::<u8>(), 1..200), 0..16), any::<u64>()).prop_map(
             |(node, chain, after)| Request::Access { node, chain, after: SessionId(after) }
         ),
+        handle().prop_map(|node| Request::Issue { node }),
         Just(Request::Servers),
     ]
 }
@@ -415,6 +416,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         option::of(lock()).prop_map(Reply::Lock),
         vec("\\PC{0,100}", 0..4).prop_map(Reply::Servers),
         access_page().prop_map(Reply::Access),
+        vec(vec(any::<u8>(), 1..200), 0..16).prop_map(Reply::Issued),
     ]
 }
 

@@ -41,7 +41,7 @@ pub(crate) enum ControlReply {
     /// To `listen`: the address of the server, with its key.
     Listening(String),
     /// To `credentials`: the block of the guest's chain; empty if the name is none that was
-    /// attached.
+    /// attached. To `issue`: the block of the chain that the server has issued.
     Credentials(String),
     /// To `invite`: the number of the site.
     Invited(u16),

@@ -1,11 +1,16 @@
 //! Chains of credentials: the first is signed by a root of the volume, and each other one by a key
 //! that the one before licenses.
+//!
+//! What a server has issued to the maker of a file follows the chain by which the file was made and
+//! a licence of the server. Its rights are those of the maker, and not cut by that chain; it ends
+//! with it.
 
 use std::fmt::{self, Display, Formatter};
 
+use pelago_keynote::share::chain_ids;
 use pelago_keynote::{
-    AddressRange, Assertion, AssertionError, Authorizer, Grant, Principal, Right, Rights,
-    ShareFormError, SharedObject,
+    AddressRange, Assertion, AssertionError, Authorizer, Grant, IssuedGrant, IssuingLicence,
+    Principal, Right, Rights, ShareFormError, SharedObject,
 };
 use pelago_net::key::PublicKey;
 
@@ -15,7 +20,11 @@ use super::words::{granted, until};
 /// A chain of credentials whose signatures are right.
 #[derive(Debug, Clone)]
 pub(crate) struct Chain {
-    /// The credentials before the last one.
+    /// The texts of all credentials, from that of a root on.
+    texts: Vec<String>,
+    /// The credentials of chains by which something was made, if the others were issued for that.
+    makers: Vec<Link>,
+    /// The credentials before the last one whose rights it narrows.
     above: Vec<Link>,
     /// The last credential.
     pub(crate) last: Link,
@@ -30,6 +39,8 @@ pub(crate) struct Link {
     pub(crate) signer: PublicKey,
     /// The rights that it grants.
     pub(crate) share: Grant,
+    /// The id of the chain by which its holder has made what it grants, if a server has issued it.
+    bound_to: Option<[u8; 32]>,
 }
 
 /// The reason why texts are not a chain.
@@ -58,6 +69,8 @@ enum LinkError {
     NotLicensed(PublicKey),
     #[error("it is for another volume than the one before")]
     OtherVolume,
+    #[error("it was issued for another chain than the one before")]
+    OtherChain,
 }
 
 /// The rights that the holder of a chain asks to grant to another key.
@@ -100,24 +113,47 @@ impl Chain {
     /// # Errors
     /// [`ChainError`].
     pub(crate) fn parse(texts: &[String]) -> Result<Self, ChainError> {
-        let mut links: Vec<Link> = Vec::new();
         let failed = |at, why| ChainError { place: at + 1, count: texts.len(), why };
+        let mut makers: Vec<Link> = Vec::new();
+        let mut links: Vec<Link> = Vec::new();
+        let mut licences: Vec<Assertion> = Vec::new();
+        let mut ids: Vec<[u8; 32]> = Vec::new();
         for (at, text) in texts.iter().enumerate() {
-            let link = Link::parse(text, links.last()).map_err(|why| failed(at, why))?;
+            let credential = read(text).map_err(|why| failed(at, why))?;
+            if at > 0 && IssuingLicence::of(&credential).is_some() {
+                ids.push(credential.id().0);
+                licences.push(credential);
+                continue;
+            }
+            let before = links.last();
+            ids.push(credential.id().0);
+            let link = Link::of(credential, before, &licences).map_err(|why| failed(at, why))?;
+            if let Some(chain) = &link.bound_to {
+                if !chain_ids(ids.iter().copied()).contains(chain) {
+                    return Err(failed(at, LinkError::OtherChain));
+                }
+                makers.append(&mut links);
+            }
             links.push(link);
         }
         let last = links.pop().ok_or_else(|| failed(0, LinkError::Missing))?;
-        Ok(Self { above: links, last })
+        Ok(Self { texts: texts.to_vec(), makers, above: links, last })
     }
 
-    /// Returns the credentials, from that of a root on.
+    /// Returns the credentials that people are shown: all but licences of the server.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = &Link> {
+        self.makers.iter().chain(self.links())
+    }
+
+    /// Returns the credentials that grant what the holder has, from that of a root or of a server
+    /// on. Each narrows the one before.
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link> {
         self.above.iter().chain([&self.last])
     }
 
     /// Returns the texts of the credentials.
     pub(crate) fn texts(&self) -> Vec<String> {
-        self.links().map(|link| link.credential.text().to_owned()).collect()
+        self.texts.clone()
     }
 
     /// Divides the chain at the first credential that a key has signed: the credentials before it,
@@ -128,7 +164,9 @@ impl Chain {
         let mut above: Vec<Link> = self.links().take(at).cloned().collect();
         let last = above.pop()?;
         let own = self.links().nth(at)?;
-        Some((Self { above, last }, own))
+        let before = self.texts.iter().take_while(|text| *text != own.credential.text());
+        let texts = before.cloned().collect();
+        Some((Self { texts, makers: self.makers.clone(), above, last }, own))
     }
 
     /// Returns whether the chain may grant a right to change something.
@@ -141,12 +179,12 @@ impl Chain {
     /// Returns the first credential that has ended at a time, which is given as 14 digits.
     pub(crate) fn ended(&self, now: &str) -> Option<&Link> {
         let has_ended = |link: &&Link| link.share.until.as_deref().is_some_and(|end| end <= now);
-        self.links().find(has_ended)
+        self.shown().find(has_ended)
     }
 
     /// Returns the end of the chain, which is the earliest one, as 14 digits.
     fn end(&self) -> Option<&str> {
-        self.links().filter_map(|link| link.share.until.as_deref()).min()
+        self.shown().filter_map(|link| link.share.until.as_deref()).min()
     }
 
     /// Returns the rights to an object that the holder may grant to another key, at the time
@@ -195,18 +233,41 @@ impl Chain {
     }
 }
 
+/// Reads a credential, and verifies its signature.
+fn read(text: &str) -> Result<Assertion, LinkError> {
+    let credential = Assertion::credential(text.as_bytes())?;
+    // Before the signature: a test that is not taken is named.
+    if IssuingLicence::of(&credential).is_none() && IssuedGrant::of(&credential).is_err() {
+        Grant::of(&credential)?;
+    }
+    credential.verify().map_err(|_| LinkError::Signature)?;
+    Ok(credential)
+}
+
 impl Link {
-    /// Parses a credential, and verifies its signature. `before` is the one before in the chain.
-    fn parse(text: &str, before: Option<&Self>) -> Result<Self, LinkError> {
-        let credential = Assertion::credential(text.as_bytes())?;
+    /// Returns the link that a credential is. `before` is the one before in the chain, and
+    /// `licences` are those of servers before.
+    fn of(
+        credential: Assertion,
+        before: Option<&Self>,
+        licences: &[Assertion],
+    ) -> Result<Self, LinkError> {
         let Authorizer::Key(Principal(signer)) = *credential.authorizer() else {
             return Err(LinkError::Text(AssertionError::Missing("Authorizer")));
         };
-        // Before the signature: a test that is not taken is named.
-        let share = Grant::of(&credential)?;
-        credential.verify().map_err(|_| LinkError::Signature)?;
-        let link = Self { credential, signer: PublicKey::new(signer), share };
+        let is_licensed = |licence: &Assertion| {
+            licence.licensees().keys().any(|Principal(licensee)| licensee == signer)
+        };
+        let (share, bound_to) = match licences.iter().any(is_licensed) {
+            true => {
+                let issued = IssuedGrant::of(&credential)?;
+                (issued.grant, Some(issued.chain))
+            }
+            false => (Grant::of(&credential)?, None),
+        };
+        let link = Self { credential, signer: PublicKey::new(signer), share, bound_to };
         match before {
+            _ if link.bound_to.is_some() => Ok(link),
             Some(before) if !before.licenses(&link.signer) => {
                 Err(LinkError::NotLicensed(link.signer))
             }
@@ -234,6 +295,9 @@ impl Link {
             });
         let keys: Vec<String> = self.licensees().map(|key| key.to_string()).collect();
         let signer = self.signer;
+        if self.bound_to.is_some() {
+            return format!("{name} made by {}, {}", keys.join(" or "), granted(&self.share));
+        }
         format!("{name} by {signer} with {}, {}", keys.join(" or "), granted(&self.share))
     }
 }
@@ -331,6 +395,57 @@ mod tests {
         assert!(gap.starts_with("credential 2 of 2 cannot be used: "), "{gap}");
         assert!(gap.contains(&person(4).to_string()), "{gap}");
         assert!(chain(&[]).is_err());
+    }
+
+    /// Returns the chain of Bob, who has made a file by a share with `c`, with a share of that.
+    fn issued() -> Vec<String> {
+        let until = Some("20261231180000");
+        let parent = granted(1, 2, "xc", until).text();
+        let sign = |by: u8, to: u8, conditions: &pelago_keynote::Conditions| {
+            let licensee = Principal(*key(to).public().as_bytes());
+            let comment = &["name made".to_owned()];
+            Credential { comment, licensee, conditions }.sign(&key(by).signing_key()).unwrap()
+        };
+        let licence = sign(1, 9, &IssuingLicence { volume: [5; 16] }.conditions());
+        let object = SharedObject::File(0x3f);
+        let rights = Rights::OF_MAKER;
+        let until = until.map(str::to_owned);
+        let grant = Grant { volume: [5; 16], object, rights, until, from: None };
+        let read = Assertion::credential(parent.as_bytes()).unwrap();
+        let chain = chain_ids([read.id().0])[0];
+        let made = sign(9, 2, &IssuedGrant { grant, chain }.conditions());
+        vec![parent, licence, made]
+    }
+
+    #[test]
+    fn a_maker_has_the_rights_that_were_issued_until_the_end_of_his_chain() {
+        let made = Chain::parse(&issued()).unwrap();
+        assert_eq!(made.texts(), issued());
+        assert!(made.may_change());
+        assert_eq!(
+            narrowed(&made, "rw", None).unwrap(),
+            "to be read, written, but not run, until 2026-12-31 18:00 UTC"
+        );
+        let words: Vec<String> = made.shown().map(Link::words).collect();
+        let [parent, own] = words.as_slice() else { panic!("{words:?}") };
+        assert!(parent.contains(", to be added to, run, until "), "{parent}");
+        let bob = key(2).public();
+        let says =
+            format!("made made by {bob}, to be read, written, added to, removed from, until ");
+        assert!(own.starts_with(&says), "{own}");
+        assert!(made.ended("20270101000000").is_some());
+        let mut handed_on = issued();
+        handed_on.push(granted(2, 3, "rx", None).text());
+        let chain = Chain::parse(&handed_on).unwrap();
+        let (own, below) = chain.divide_at(&bob).unwrap();
+        assert_eq!(own.texts(), issued(), "with the chain to which it is bound");
+        assert_eq!(below.credential.text(), handed_on[3]);
+        let [parent, licence, made] = <[String; 3]>::try_from(issued()).unwrap();
+        assert!(Chain::parse(&[parent.clone(), made.clone()]).is_err(), "no licence");
+        assert!(Chain::parse(&[licence.clone(), made.clone()]).is_err(), "no chain");
+        let other = granted(1, 2, "rxc", None).text();
+        assert!(Chain::parse(&[other, licence, made]).is_err(), "another chain");
+        assert!(Chain::parse(&[parent.clone(), parent]).is_err());
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The comment of a credential, which says where the volume is.
 
-use std::fmt::Write as _;
-
+pub(crate) use pelago_keynote::share::printable;
 use pelago_net::key::address::ServerAddress;
 use pelago_wire::InodeId;
 
@@ -82,20 +81,6 @@ impl Whereabouts {
 
 fn inode(digits: &str) -> Option<InodeId> {
     u64::from_str_radix(digits, 16).ok().map(InodeId::from_raw)
-}
-
-/// Returns a name as printable ASCII without blanks.
-pub(crate) fn printable(name: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in name {
-        match byte {
-            b'!'..=b'~' if *byte != b'%' => text.push(char::from(*byte)),
-            byte => {
-                let _infallible = write!(text, "%{byte:02X}");
-            }
-        }
-    }
-    text
 }
 
 /// Returns the bytes that [`printable`] has written; `None` if it has not written the text.

@@ -364,6 +364,7 @@ impl Process {
             | Request::EndMirror
             | Request::WaitForMirror { .. }
             | Request::Credentials { .. }
+            | Request::Issue { .. }
             | Request::Promote { .. } => {
                 ControlReply::Failed("this server stands by, and serves no volume".to_owned())
             }

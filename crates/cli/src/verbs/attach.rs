@@ -126,7 +126,7 @@ fn plan(args: &Args, made: &mut Option<PathBuf>) -> Outcome<FarPlan> {
     let files = paths.iter().map(read).collect::<Outcome<Vec<FromFile>>>()?;
     let chains: Vec<Chain> = files.iter().map(|from| from.chain.clone()).collect();
     let (guest, key, address) = Guest::of_files(files)?;
-    for link in chains.iter().flat_map(Chain::links).filter(|_| !args.json) {
+    for link in chains.iter().flat_map(Chain::shown).filter(|_| !args.json) {
         output::print(&format!("shared    {}\n", link.words()))?;
     }
     chains.iter().try_for_each(expect_in_force)?;

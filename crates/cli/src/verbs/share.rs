@@ -17,7 +17,7 @@ use crate::locate::VolumeRef;
 use crate::moment::{Moment, Zone};
 use crate::{credential, json, locate, output, runtime_dir};
 
-pub(crate) use by_guest::chain_of;
+pub(crate) use by_guest::{NamedNode, chain_of, named_in_mount};
 
 mod by_guest;
 mod by_root;
@@ -191,14 +191,14 @@ fn end(text: &str) -> Outcome<String> {
 }
 
 /// Returns the location of the file of `--out`, which must not exist. It is created at the end.
-fn new_file(path: &Path) -> Outcome<OwnFile> {
+pub(super) fn new_file(path: &Path) -> Outcome<OwnFile> {
     match path.symlink_metadata() {
         Ok(_) => Err(file_failed(OwnFileError::Exists { path: path.to_owned() })),
         Err(_) => OwnFile::of(path).map_err(file_failed),
     }
 }
 
-fn file_failed(error: OwnFileError) -> Failure {
+pub(super) fn file_failed(error: OwnFileError) -> Failure {
     Failure::new(Exit::from(error.kind()), error)
         .hint("name a file that does not exist, in a folder that you can write")
 }

@@ -387,6 +387,7 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::Attach => {
             Request::Attach { chain: vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3] }
         }
+        Operation::Issue => Request::Issue { node: file },
         Operation::Access => {
             let chain = vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3];
             Request::Access { node: file, chain, after: SessionId(0) }

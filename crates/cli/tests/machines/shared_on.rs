@@ -23,6 +23,11 @@ impl Three {
     /// Alice has shared `docs` with Bob, until tomorrow, and Bob has attached it; `None` if this
     /// machine cannot have a network.
     fn new() -> Option<Self> {
+        Self::with("--may-share", ["to be read, until ", " UTC; may be shared on\n"])
+    }
+
+    /// As [`Three::new`], shared on these terms, which the command says in these words.
+    fn with(terms: &str, says: [&str; 2]) -> Option<Self> {
         let lab = Lab::new()?;
         let alice = lab.machine(1, "alice");
         let bob = lab.machine(2, "bob");
@@ -37,14 +42,14 @@ impl Three {
                     && echo lower > docs/sub/below/file && chmod 700 docs/sub";
         three.alice.types(&format!("cd ~/pelago/files && {tree}"));
         let line = format!(
-            "pelago share ~/pelago/files/docs --to {} --at {}:7440 --until 1d --may-share \
+            "pelago share ~/pelago/files/docs --to {} --at {}:7440 --until 1d {terms} \
              --out ~/docs.cred",
             key(&three.bob),
             three.alice.address
         );
         let shared = three.alice.types(&line);
         assert!(shared.out.is_empty(), "the credential is in the file: {shared:?}");
-        for words in ["to be read, until ", " UTC; may be shared on\n"] {
+        for words in says {
             assert!(shared.err.contains(words), "{words}: {shared:?}");
         }
         carry(&three.alice, &three.bob, "docs.cred");
@@ -288,4 +293,54 @@ fn the_owner_sees_who_has_which_rights_and_what_has_happened() {
     let lines = three.alice.types("pelago log --audit -V ~/pelago --json").out;
     assert_eq!(lines.lines().count(), log.lines().filter(|line| !line.starts_with(' ')).count());
     assert_eq!(three.alice.types("pelago check ~/pelago --json").json()["whole"], true);
+}
+
+/// Bob may add files to a folder and neither change nor hand on what is there; what he adds is his.
+#[test]
+fn what_a_stranger_has_made_he_hands_on_until_his_own_share_ends() {
+    let says = ["to be read, added to, until ", " UTC\n"];
+    let Some(three) = Three::with("--rights rxc", says) else { return };
+    let refused = |line: &str, says: &str| {
+        let ran = tried(&three.bob, line);
+        assert!(ran.code != Some(0) && ran.err.contains(says), "{line}: {ran:?}");
+    };
+    three.bob.types("echo bobs > ~/shared/made && mkdir ~/shared/sub/folder");
+    refused("echo more >> ~/shared/made", "Permission denied");
+    let to = key(&three.carol);
+    refused(&format!("pelago share ~/shared/made --to {to}"), "did not let you share it on");
+    refused("pelago credential ~/shared/note", "it was not made in this mount");
+    refused("pelago credential ~", "is in no mount of `pelago attach`");
+    let folder = three.bob.types("pelago credential ~/shared/sub/folder --json").json();
+    assert_eq!((&folder["rights"], &folder["links"]), (&"rwxcdg".into(), &3.into()));
+    let issued = three.bob.types("pelago credential ~/shared/made --out ~/made.cred");
+    let words = format!(
+        "made made by {}, to be read, written, added to, removed from, until ",
+        key(&three.bob)
+    );
+    assert!(issued.out.is_empty() && issued.err.contains(&words), "{issued:?}");
+    let again = three.bob.types("pelago credential ~/shared/made").out;
+    assert_eq!(fs::read_to_string(three.bob.home.join("made.cred")).unwrap(), again);
+    three.bob.types("mkdir ~/own");
+    let attached = three.bob.types("pelago attach ~/made.cred ~/own --detach");
+    let status = three.bob.types("pelago status ~/own --json --timeout 100").json();
+    three.lab.ends(pid_of(&status));
+    assert!(attached.out.contains(&words), "{attached:?}");
+    three.bob.types("echo more >> ~/own/made");
+    let shared = three.bob.types(&format!("pelago share ~/own/made --to {to} --out ~/part.cred"));
+    assert!(shared.err.contains("to be read, until "), "it ends with Bob's: {shared:?}");
+    carry(&three.bob, &three.carol, "part.cred");
+    three.attach(&three.carol, "part.cred");
+    let mut carol = hands(&three.carol);
+    assert_eq!(carol.does("list ."), "made");
+    assert_eq!(carol.does("get made"), "bobs|more|");
+    let log = three.alice.types("pelago log --audit -V ~/pelago").out;
+    assert!(log.contains(&format!("{} got the credential ", key(&three.bob))), "{log}");
+    three.alice.types("pelago revoke ~/docs.cred -V ~/pelago");
+    wait_for_revocation();
+    carol.fails("get made", Errno::ACCESS);
+    refused("cat ~/own/made", "Permission denied");
+    assert_eq!(three.alice.types("cat ~/pelago/files/docs/made").out, "bobs\nmore\n");
+    drop(carol);
+    three.bob.types("pelago unmount ~/own --timeout 100");
+    three.finish();
 }

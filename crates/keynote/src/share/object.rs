@@ -1,6 +1,6 @@
 //! The object of a share: a folder, a file, or a name.
 
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Display, Formatter, Write as _};
 
 use super::attribute;
 use crate::conditions::{Relation, StringExpr, Test};
@@ -117,6 +117,22 @@ impl SharedObject {
             _ => None,
         }
     }
+}
+
+/// Returns a name as printable ASCII without blanks: other bytes, and `%`, are written as `%XX`. So
+/// the comment of a credential has it.
+#[must_use]
+pub fn printable(name: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in name {
+        match byte {
+            b'!'..=b'~' if *byte != b'%' => text.push(char::from(*byte)),
+            byte => {
+                let _infallible = write!(text, "%{byte:02X}");
+            }
+        }
+    }
+    text
 }
 
 /// Parses an inode number, which has one text for each number. Patterns have slashes around it:

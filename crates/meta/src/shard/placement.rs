@@ -64,6 +64,20 @@ impl Shard {
         placement_of(&mut locked, &found, has_it_open)
     }
 
+    /// Returns the directory above a directory, and its name there; the root is above itself, and
+    /// has no name.
+    ///
+    /// # Errors
+    /// `Stale` if it has no name; errors of the table.
+    pub fn name_of_dir(&self, dir: InodeId) -> Result<(InodeId, Option<Name>), Error> {
+        if dir == InodeId::ROOT {
+            return Ok((dir, None));
+        }
+        let found = stored::first_name_of(&*self.table, dir)?;
+        let (above, _, name) = found.ok_or(Code::Stale)?;
+        Ok((above, Some(name)))
+    }
+
     /// Returns the position, in this directory alone, of the file to which a name leads, or of
     /// anything else that is no directory. Nothing is recalled for it.
     ///

@@ -205,6 +205,20 @@ impl Audit {
         self.record(seconds, None, line);
     }
 
+    /// Records that a credential was issued for a node to the guest that has made it.
+    pub(super) fn issued(
+        self: &Arc<Self>,
+        seconds: u64,
+        guest: &Guest,
+        node: InodeId,
+        credential: &[u8; 32],
+    ) {
+        let mut line = of_guest("issue", guest);
+        line.insert("node".to_owned(), node.raw().into());
+        line.insert("issued".to_owned(), hex::text(credential).into());
+        self.record(seconds, budget_of(&guest.chain), line);
+    }
+
     /// Records the roots of the volume, which the server has read.
     pub(super) fn policy<'a>(
         self: &Arc<Self>,

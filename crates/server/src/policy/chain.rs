@@ -1,8 +1,9 @@
 //! Chains of credentials: the sentences from a root of the volume to a guest.
 
-use pelago_keynote::share::attribute;
+use pelago_keynote::share::{attribute, chain_ids, chain_text};
 use pelago_keynote::{
-    Assertion, Authorizer, Conditions, Grant, Principal, Revocation, RevocationSubject, Right,
+    Assertion, Authorizer, Conditions, Grant, IssuedGrant, IssuingLicence, Principal, Revocation,
+    RevocationSubject,
 };
 use pelago_store::volume::VolumeId;
 use pelago_wire::{GuestRefusal, limits};
@@ -20,6 +21,10 @@ pub(super) struct Chain {
     pub(super) id: [u8; 32],
     /// The credentials, as they were presented.
     pub(super) links: Vec<Link>,
+    /// The ids of the chains with which this one begins, as the attribute `chain` has them.
+    pub(super) begins_with: String,
+    /// True if each credential by a licence is bound to a chain with which this one begins.
+    pub(super) keeps_licences: bool,
     /// True if the links can be decided from a part of the directories above an object.
     pub(super) only_seeks: bool,
     /// True if a right to a directory is one to all below it.
@@ -41,6 +46,10 @@ pub(super) struct Link {
     pub(super) authorizer: Principal,
     /// The form of the credentials that Pelago writes, if it has that.
     pub(super) share: Option<Grant>,
+    /// The licence to issue credentials, if it is one.
+    pub(super) licence: Option<IssuingLicence>,
+    /// The chain to which it is bound, if it is a credential that was issued.
+    bound_to: Option<[u8; 32]>,
 }
 
 impl Chain {
@@ -85,9 +94,12 @@ impl Chain {
         if conditions.map(Conditions::pattern_size).sum::<usize>() > PATTERN_SIZE {
             return Err(no_reason());
         }
+        let begun = chain_ids(links.iter().map(|link| link.id));
         let reads = |attribute| links.iter().any(|link| may_read(&link.assertion, attribute));
         Ok(Self {
-            id: id_of(&links),
+            id: begun.last().copied().unwrap_or_default(),
+            begins_with: chain_text(&begun),
+            keeps_licences: keep_licences(&links, &begun),
             only_seeks: links.iter().all(|link| only_seeks_ancestors(&link.assertion)),
             grants_all_below: links.iter().all(|link| grants_all_below(&link.assertion)),
             reads_name: reads(attribute::NAME),
@@ -120,13 +132,12 @@ impl Chain {
     }
 }
 
-/// Returns the identity of a chain.
-fn id_of(links: &[Link]) -> [u8; 32] {
-    let mut hasher = blake3::Hasher::new();
-    for link in links {
-        hasher.update(&link.id);
-    }
-    *hasher.finalize().as_bytes()
+/// Returns whether each link that a licensee of a licence has signed is bound to a chain with which
+/// this one begins. `begun` are the ids of these.
+fn keep_licences(links: &[Link], begun: &[[u8; 32]]) -> bool {
+    let licences = || links.iter().filter(|link| link.licence.is_some());
+    let is_issued = |link: &&Link| licences().any(|licence| licence.licenses(&link.authorizer));
+    links.iter().filter(is_issued).all(|link| link.bound_to.is_some_and(|id| begun.contains(&id)))
 }
 
 /// Returns whether each link is signed by a root or by a licensee of a link before, licenses the
@@ -153,23 +164,35 @@ impl Link {
         let Authorizer::Key(authorizer) = *assertion.authorizer() else {
             return Err(GuestRefusal(String::new()));
         };
-        let share = Grant::of(&assertion).ok();
-        Ok(Self { id: assertion.id().0, assertion, authorizer, share })
+        let issued = IssuedGrant::of(&assertion).ok();
+        let bound_to = issued.as_ref().map(|issued| issued.chain);
+        let share = issued.map(|issued| issued.grant).or_else(|| Grant::of(&assertion).ok());
+        let licence = IssuingLicence::of(&assertion);
+        Ok(Self { id: assertion.id().0, assertion, authorizer, share, licence, bound_to })
     }
 
-    fn verified(self) -> Result<Self, GuestRefusal> {
+    pub(super) fn verified(self) -> Result<Self, GuestRefusal> {
         match self.assertion.verify() {
             Ok(()) => Ok(self),
             Err(_) => Err(GuestRefusal(String::new())),
         }
     }
 
+    /// Returns the text, as it was presented.
+    pub(super) fn text(&self) -> Vec<u8> {
+        self.assertion.text().as_bytes().to_vec()
+    }
+
     /// Returns whether the credential may grant a right to change something. One in another form
     /// than Pelago's may.
     fn may_grant_change(&self) -> bool {
-        const CHANGES: [Right; 3] = [Right::Write, Right::Create, Right::Delete];
-        let rights = self.share.as_ref().map(|share| share.rights);
-        rights.is_none_or(|rights| CHANGES.iter().any(|right| rights.has(*right)))
+        self.share.as_ref().is_none_or(|share| share.rights.may_change())
+    }
+
+    /// Returns whether the credential was issued by one of these licences: its holder has made
+    /// what it grants, by the chain to which it is bound.
+    pub(super) fn is_issued_by(&self, licences: &[&Self]) -> bool {
+        self.bound_to.is_some() && licences.iter().any(|licence| licence.licenses(&self.authorizer))
     }
 
     pub(super) fn licenses(&self, principal: &Principal) -> bool {

@@ -11,7 +11,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use pelago_keynote::share::{APPLICATION, attribute};
-use pelago_keynote::{Action, Assertion, ComplianceQuery, Principal, Reads, Right, Values};
+use pelago_keynote::{
+    Action, Assertion, ComplianceQuery, IssuingLicence, Principal, Reads, Right, Values,
+};
 use pelago_meta::shard::Ancestors;
 use pelago_wire::{InodeId, Name, Operation};
 
@@ -160,6 +162,8 @@ impl Action for RightAction<'_> {
             attribute::TIME => &moment.time,
             attribute::WEEKDAY => &moment.weekday,
             attribute::ADDRESS => address.as_ref()?,
+            attribute::CHAIN => &self.question.chain.begins_with,
+            attribute::ISSUED => IssuingLicence::value(self.question.chain.keeps_licences),
             _ => return None,
         };
         Some(Cow::Borrowed(text.as_bytes()))

@@ -152,7 +152,7 @@ impl Decisions {
 /// Returns the time at which a decision ends; `None` if it may not be cached.
 fn end_of(reads: &Reads) -> Option<u64> {
     // What is fixed for a session, a right, and a directory or an object.
-    const FIXED: [&str; 7] = [
+    const FIXED: [&str; 9] = [
         attribute::APP_DOMAIN,
         attribute::VOLUME,
         attribute::RIGHT,
@@ -160,6 +160,8 @@ fn end_of(reads: &Reads) -> Option<u64> {
         attribute::OBJECT,
         attribute::NAME,
         attribute::ADDRESS,
+        attribute::CHAIN,
+        attribute::ISSUED,
     ];
     if !reads.attributes().all(|name| FIXED.contains(&name)) {
         return None;

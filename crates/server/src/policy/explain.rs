@@ -30,7 +30,9 @@ impl Question<'_> {
         if !self.decide_by(&[], root, right, budget).is_granted {
             return Some(denied(right, None, DenialCause::Policy, String::new()));
         }
-        links.iter().enumerate().find_map(|(at, link)| {
+        // Behind the chain to which an issued credential is bound: that gives less.
+        let from = links.iter().rposition(|link| link.licence.is_some()).unwrap_or(0);
+        links.iter().enumerate().skip(from).find_map(|(at, link)| {
             let before = links.get(..=at).unwrap_or_default();
             let after = links.get(at + 1..).unwrap_or_default();
             let comes_to =

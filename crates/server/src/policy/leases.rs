@@ -54,7 +54,9 @@ impl Policy {
         let is_plain = guest.chains().iter().all(|chain| {
             let is_first = chain.id == guest.chain.id;
             let ends = |share: &Grant| share.until.is_some();
-            let mut shares = chain.links.iter().map(|link| link.share.as_ref());
+            // A licence grants nothing by itself, and has no end.
+            let links = chain.links.iter().filter(|link| link.licence.is_none());
+            let mut shares = links.map(|link| link.share.as_ref());
             shares.all(|share| share.is_some_and(|share| is_first || !ends(share)))
         });
         let policy = self.roots.as_ref().and_then(Roots::policy);
@@ -93,7 +95,7 @@ impl Policy {
         let changes = |guest: &Guest| {
             let chains = guest.chains();
             chains.iter().flat_map(|chain| &chain.links).any(|link| match &link.share {
-                None => true,
+                None => link.licence.is_none(),
                 Some(share) => match &share.object {
                     SharedObject::Folder(ino) => is_changed(ino),
                     SharedObject::File(_) | SharedObject::Name { .. } => false,

@@ -14,7 +14,7 @@ use pelago_wire::limits::KEYS_BYTES;
 use rustix::fs::fstat;
 use rustix::process::geteuid;
 
-use super::chain::Chain;
+use super::chain::{Chain, Link};
 use super::watched::{Source, Watched};
 
 /// The group of a number that no account has: "nogroup", to which no user belongs.
@@ -71,9 +71,18 @@ impl Users {
         };
         // The users of each link; a link is signed by a root, or by a licensee of links before.
         let mut of_links: Vec<Vec<Arc<User>>> = Vec::with_capacity(chain.links.len());
+        let licences: Vec<&Link> = chain
+            .links
+            .iter()
+            .filter(|link| link.licence.is_some() && is_root(&link.authorizer))
+            .collect();
         for link in &chain.links {
             let key = &link.authorizer;
+            let is_licence = licences.iter().any(|licence| licence.id == link.id);
             of_links.push(match bound.get(key) {
+                // The maker of a node goes on as the user as whom it has made that, by the chain
+                // to which the credential is bound.
+                _ if is_licence || link.is_issued_by(&licences) => Vec::new(),
                 Some(user) => vec![Arc::clone(user)],
                 None if is_root(key) => vec![self.of_volume()],
                 None => users_above(chain, &of_links, key),

@@ -1,4 +1,4 @@
-//! The rights of guests to a node.
+//! The rights of guests to a node, and the credentials of its maker.
 
 use pelago_data::{MayBlock, OpError};
 use pelago_wire::{AccessPage, Code, Error, Handle, Reply, SessionId};
@@ -6,7 +6,7 @@ use pelago_wire::{AccessPage, Code, Error, Handle, Reply, SessionId};
 use super::OpResult;
 use super::execute::Executor;
 use super::guests::UserModes;
-use crate::policy::{AccessTo, User};
+use crate::policy::{AccessTo, IssuedNode, User};
 
 /// The number of attempts while directories move.
 const ATTEMPTS: u32 = 8;
@@ -18,13 +18,25 @@ impl Executor<'_> {
         if self.may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
         }
-        for _ in 0..ATTEMPTS {
-            match self.access_once(node, chain, after) {
-                Err(error) if error.code == Code::Busy => {}
-                page => return Ok(Reply::Access(page?).into()),
-            }
+        let page = while_busy(|| self.access_once(node, chain, after))?;
+        Ok(Reply::Access(page).into())
+    }
+
+    /// Issues a credential for a node to the guest that has made it.
+    pub(super) fn issue(&self, node: Handle) -> OpResult {
+        if self.may_block == MayBlock::No {
+            return Err(OpError::WouldBlock);
         }
-        Err(Code::Busy.into())
+        let policy = &self.parts.policy;
+        // Only a guest has a chain to which it could be bound.
+        let guest = policy.guest(self.context.session).ok_or(Code::AccessDenied)?;
+        let texts = while_busy(|| {
+            let shard = &self.parts.shard;
+            let position = &shard.placement(node, false)?;
+            let kind = shard.attr(node)?.kind;
+            policy.issue(shard, IssuedNode { position, kind }, &guest)
+        })?;
+        Ok(Reply::Issued(texts).into())
     }
 
     fn access_once(
@@ -53,4 +65,15 @@ impl Executor<'_> {
             (None, texts) => policy.access_by(to, texts).map(|one| all(vec![one])),
         }
     }
+}
+
+/// Repeats something while it is `Busy`, because directories move.
+fn while_busy<T>(mut of: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    for _ in 0..ATTEMPTS {
+        match of() {
+            Err(error) if error.code == Code::Busy => {}
+            result => return result,
+        }
+    }
+    Err(Code::Busy.into())
 }

@@ -319,6 +319,7 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         | Request::CopyRange { .. }
         | Request::Search { .. }
         | Request::Tags { .. }
+        | Request::Issue { .. }
         | Request::Step { .. }
         | Request::AddDir { .. }
         | Request::SiteAddress { .. }

@@ -138,6 +138,7 @@ impl Executor<'_> {
             // Only a guest has chains.
             Request::Attach { .. } => Err(Error::from(Code::AccessDenied).into()),
             Request::Revoke { sentence, chain } => self.revoke(sentence, chain),
+            Request::Issue { node } => self.issue(*node),
             Request::Access { node, chain, after } => self.access(*node, chain, *after),
             Request::Step { dir, to } => self.step(*dir, to.as_ref()),
             Request::AddDir { dir, name, made } => self.add_dir(*dir, name, *made),

@@ -190,9 +190,32 @@ impl GuestCall {
             OpenEffect::Locks { .. } => self.keep_lock()?,
             _ => {}
         }
+        if let Some(attr) = self.made(&reply) {
+            self.guest.add_made_node(attr.ino);
+        }
         let modes = self.modes();
         reply.attrs_mut().into_iter().for_each(|attr| shown::show(attr, rights, &modes));
         Ok(reply)
+    }
+
+    /// Returns the attributes of the file or directory that the request has made. One of an earlier
+    /// run was made by a chain of which this one does not know.
+    fn made<'a>(&self, reply: &'a Reply) -> Option<&'a Attr> {
+        let makes = matches!(
+            self.request,
+            Request::Create { .. }
+                | Request::CreateUnnamed { .. }
+                | Request::MakeDir { .. }
+                | Request::MakeNode { .. }
+        );
+        match reply {
+            Reply::Entry(entry) | Reply::Created { entry, .. }
+                if makes && self.context.replayed.is_none() =>
+            {
+                Some(&entry.attr)
+            }
+            _ => None,
+        }
     }
 
     /// Checks that the guest may still have the lock that it got, perhaps after a long wait, and

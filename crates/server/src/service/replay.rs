@@ -78,6 +78,7 @@ impl Executor<'_> {
             | Request::Tags { .. }
             | Request::Attach { .. }
             | Request::Revoke { .. }
+            | Request::Issue { .. }
             | Request::Access { .. }
             | Request::Step { .. }
             | Request::AddDir { .. }

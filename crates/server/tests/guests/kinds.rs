@@ -70,6 +70,8 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::RemoveXattr
         | Operation::Search
         | Operation::Tags
+        // The guest has made nothing.
+        | Operation::Issue
         | Operation::Step
         | Operation::AddDir => Rule::NeverOnNode,
         Operation::GetLock
@@ -137,6 +139,7 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::Tags
         | Operation::Attach
         | Operation::Revoke
+        | Operation::Issue
         | Operation::Access
         | Operation::Step
         | Operation::AddDir
@@ -236,6 +239,7 @@ fn about_node(operation: Operation, target: Target) -> Request {
         }
         Operation::Attach => Request::Attach { chain: vec![b"garbage".to_vec()] },
         Operation::Revoke => Request::Revoke { sentence: b"garbage".to_vec(), chain: vec![] },
+        Operation::Issue => Request::Issue { node },
         Operation::Access => Request::Access { node, chain: vec![], after: SessionId(0) },
         Operation::Step => Request::Step { dir: node, to: None },
         Operation::AddDir => {

@@ -7,6 +7,7 @@ mod attaching;
 mod audited;
 mod chains;
 mod files;
+mod issued;
 mod keys;
 mod kinds;
 mod opens;

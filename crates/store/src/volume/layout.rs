@@ -27,6 +27,10 @@ pub(super) const POLICY_NEW: &str = "policy.new";
 /// it; it is replaced by `KEYS_NEW`.
 pub const KEYS: &str = "keys";
 pub(super) const KEYS_NEW: &str = "keys.new";
+/// The file with the credential by which a root lets the server issue credentials, as the crate
+/// `keynote` reads it; it is replaced by `ISSUER_NEW`.
+pub const ISSUER: &str = "issuer";
+pub(super) const ISSUER_NEW: &str = "issuer.new";
 /// The file with the address at which the server listens, unless an option names another one; it is
 /// replaced by `LISTEN_NEW`.
 pub const LISTEN: &str = "listen";
@@ -40,7 +44,7 @@ pub(super) const STORE: &str = "store";
 pub(super) const STORE_NEW: &str = "store.new";
 
 /// All names in the folder of a volume.
-pub(super) const NAMES: [&str; 21] = [
+pub(super) const NAMES: [&str; 23] = [
     FORMAT,
     FORMAT_NEW,
     FORMAT_COPY,
@@ -60,6 +64,8 @@ pub(super) const NAMES: [&str; 21] = [
     POLICY_NEW,
     KEYS,
     KEYS_NEW,
+    ISSUER,
+    ISSUER_NEW,
     LISTEN,
     LISTEN_NEW,
 ];

@@ -144,6 +144,7 @@ requests! {
     36 Search { dir: Handle, search: Search } -> Found;
     37 Tags { dir: Handle, tags: Tags } -> Tagged;
     38 Attach { chain: Credentials } -> Bytes;
+    39 Issue { node: Handle } -> Issued;
     40 Revoke { sentence: Sentence, chain: Credentials } -> Done;
     41 Access { node: Handle, chain: Credentials, after: SessionId } -> Access;
     48 Step { dir: Handle, to: Option<Name> } -> Stepped;
@@ -223,6 +224,7 @@ replies! {
     14 Lock(lock: Option<FileLock>);
     15 Found(page: SearchPage);
     16 Tagged(page: TagPage);
+    17 Issued(chain: Credentials);
     20 Access(page: AccessPage);
     24 Stepped { node: Handle, attr: Option<Attr> };
     40 Servers(servers: ServerAddresses);

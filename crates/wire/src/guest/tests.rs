@@ -177,6 +177,7 @@ fn others() -> Vec<Case> {
             Request::Revoke { sentence: Vec::new(), chain: Vec::new() },
         ),
         (&["its own rights"], access(Vec::new())),
+        (&["a credential for what it has made"], Request::Issue { node: FILE }),
         (&["the rights of others"], access(vec![vec![b'x']])),
         (&["a file by its inode number"], Request::Find { ino: InodeId::ROOT }),
         (found, Request::Search { dir: DIR, search }),

@@ -279,6 +279,7 @@ fn searches() -> Vec<(&'static str, Request)> {
         ("", tags(None, b"", member.clone())),
         (".values", tags(Some(b"project"), b"re\xff", member)),
         ("", Request::Attach { chain: vec![b"KeyNote-Version: 2\n".to_vec(), b"x".to_vec()] }),
+        ("", Request::Issue { node: NODE }),
         ("", Request::Revoke { sentence: b"Pelago-Revocation: 1\n".to_vec(), chain: vec![] }),
         (
             ".guest",
@@ -387,6 +388,7 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         (".end", Reply::Found(last)),
         ("", Reply::Tagged(tagged)),
         (".end", Reply::Tagged(none)),
+        ("", Reply::Issued(vec![b"KeyNote-Version: 2\n".to_vec(), b"x".to_vec()])),
         ("", Reply::Access(access())),
         (".none", Reply::Access(AccessPage { guests: Vec::new(), more: false })),
         ("", Reply::Stepped { node: NODE, attr: Some(attr) }),

@@ -53,6 +53,12 @@ pub(super) fn words(line: &Value, keys: Keys<'_>) -> String {
             };
             format!("{key} was denied {}: {needs}", action(line))
         }
+        "issue" => {
+            let issued = text(line, "issued");
+            let issued = issued.get(..DIGITS).unwrap_or(&issued);
+            let node = number(line, "node").unwrap_or_default();
+            format!("{key} got the credential {issued} for inode {node}, which it has made")
+        }
         "refusal" => format!("{key} was not let in: {} {}", credential(line), why(line)),
         "end" => format!("{key} was cut off: {} {}", credential(line), why(line)),
         "revocation" => format!("{} took back {}", keys.key(line, "by"), credential(line)),
@@ -243,6 +249,11 @@ mod tests {
             (
                 json!({ "what": "revocation", "by": key, "credential": id }),
                 format!("{name} took back the credential abababababab"),
+            ),
+            (
+                json!({ "what": "issue", "key": key, "credential": id, "node": 9,
+                        "issued": "cd".repeat(32) }),
+                format!("{name} got the credential cdcdcdcdcdcd for inode 9, which it has made"),
             ),
             (json!({ "what": "policy", "roots": [key] }), format!("the roots are {name}")),
             (json!({ "what": "policy", "roots": [] }), "the volume has no roots".to_owned()),

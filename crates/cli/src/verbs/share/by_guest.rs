@@ -101,6 +101,21 @@ fn sign(
     Ok(Shared { chain: texts, grant, to: *to, address, spare: None })
 }
 
+/// A file or folder in the mount of a guest, as the server knows it.
+pub(crate) struct NamedNode {
+    pub(crate) ino: InodeId,
+    /// Of a file: its directory, and its name there as printable ASCII.
+    pub(crate) file: Option<(InodeId, String)>,
+}
+
+/// Finds a file or folder in the mount at `point`, whose process has the socket in `dir`.
+pub(crate) fn named_in_mount(dir: &Path, point: &Path, path: &Path) -> Outcome<NamedNode> {
+    let node = examine(point, path)?;
+    let node = node.outside(&chain_of(dir, point, path)?);
+    let file = (!node.is_folder).then(|| (node.parent, printable(&node.name)));
+    Ok(NamedNode { ino: node.ino, file })
+}
+
 /// Asks the process of a mount for the credentials by which it is a guest.
 pub(crate) fn chain_of(dir: &Path, point: &Path, path: &Path) -> Outcome<Chain> {
     let silent =

@@ -100,6 +100,7 @@ impl UserModes<'_> {
             | Request::Search { .. }
             | Request::Tags { .. }
             | Request::Attach { .. }
+            | Request::Issue { .. }
             | Request::Access { .. }
             | Request::Revoke { .. }
             | Request::Step { .. }
