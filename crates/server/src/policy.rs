@@ -43,7 +43,7 @@ pub(crate) use audit::Subject;
 
 pub(crate) use users::User;
 
-pub(crate) use revocations::Revoked;
+pub(crate) use revocations::{Revoked, Revoker};
 pub(crate) use right_set::RightSet;
 
 use crate::pool::Pool;
@@ -145,6 +145,11 @@ pub(crate) enum Asker {
 }
 
 impl Guest {
+    /// Returns the session.
+    pub(crate) const fn session(&self) -> SessionId {
+        self.session
+    }
+
     /// Records an open by which the guest has created a file.
     pub(crate) fn add_made(&self, open: OpenId, ino: InodeId) {
         self.made.lock().insert(open, ino);
@@ -404,6 +409,14 @@ impl Policy {
     pub(crate) fn grants_all_below(&self, guest: &Guest) -> bool {
         guest.chains().iter().all(|chain| chain.grants_all_below)
             && self.roots.as_ref().is_none_or(Roots::grants_all_below)
+    }
+
+    /// Returns whether nothing but shares of Pelago's form decides about a guest, each in a few
+    /// steps.
+    pub(crate) fn decides_by_shares(&self, guest: &Guest) -> bool {
+        let policy = self.roots.as_ref().and_then(Roots::policy);
+        policy.is_some_and(|policy| policy.conditions().is_none())
+            && guest.chains().iter().flat_map(|chain| &chain.links).all(|link| link.share.is_some())
     }
 
     /// Returns those of the `wanted` rights that a guest has by one of its chains to a node in this

@@ -5,13 +5,15 @@ use pelago_wire::{AccessPage, Code, Error, Handle, Reply, SessionId};
 
 use super::OpResult;
 use super::execute::Executor;
+use super::guests::GuestRights;
+use crate::policy::Asker;
 
 /// The number of attempts while directories move.
 const ATTEMPTS: u32 = 8;
 
 impl Executor<'_> {
-    /// Returns the rights to a node: a guest's own; for any other session those of the holder of
-    /// this chain, or else of all guests that are connected. Takes as long as many decisions.
+    /// Returns the rights to a node: of the holder of this chain, or else of all guests that are
+    /// connected; to a guest that may not audit the node its own. Takes as long as many decisions.
     pub(super) fn access(&self, node: Handle, chain: &[Vec<u8>], after: SessionId) -> OpResult {
         if self.may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
@@ -35,10 +37,20 @@ impl Executor<'_> {
         let policy = &self.parts.policy;
         let position = shard.placement(node, false)?;
         let all = |guests| AccessPage { guests, more: false };
-        match (policy.guest(self.context.session), chain) {
-            (Some(guest), _) => policy.access_of(shard, &position, &guest).map(all),
-            (None, []) => policy.access_of_all(shard, &position, after),
-            (None, texts) => policy.access_by(shard, &position, texts).map(|one| all(vec![one])),
+        match (policy.asker(self.context.session), chain) {
+            (Asker::Guest(guest), []) => {
+                let session = guest.session();
+                let rights = GuestRights { parts: self.parts, guest: &guest, session };
+                match rights.may_audit(node)? {
+                    true => policy.access_of_all(shard, &position, after, Some(&guest)),
+                    false => policy.access_of(shard, &position, &guest).map(all),
+                }
+            }
+            (Asker::Trusted, []) => policy.access_of_all(shard, &position, after, None),
+            (Asker::Guest(_) | Asker::Trusted, texts) => {
+                policy.access_by(shard, &position, texts).map(|one| all(vec![one]))
+            }
+            (Asker::AbsentGuest, _) => Err(Code::Stale.into()),
         }
     }
 }
