@@ -130,6 +130,10 @@ impl Inner {
             Request::GetXattr { .. } => OfRoot::All(Err(Code::NoXattr.into())),
             Request::ListXattr { .. } => OfRoot::All(Ok(Reply::Bytes(Vec::new()))),
             Request::FsyncDir { .. } => OfRoot::All(Ok(Reply::Done)),
+            // A server searches below one directory. Each folder in this one can be searched.
+            Request::Search { .. } | Request::Tags { .. } => {
+                OfRoot::All(Err(Code::NotSupported.into()))
+            }
             // It can be read only.
             _ => OfRoot::All(Err(Code::AccessDenied.into())),
         }
@@ -333,6 +337,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use parking_lot::Mutex;
+    use pelago_wire::{Asker, Search};
 
     use super::*;
 
@@ -537,6 +542,10 @@ mod tests {
         ] {
             assert_eq!(ask(&flat, refused).err(), Some(Code::AccessDenied));
         }
+        let asker = Asker::default();
+        let search = Search { query: b"name=a".to_vec(), hits: 1, after: None, asker };
+        let found = ask(&flat, Request::Search { dir: ROOT, search });
+        assert_eq!(found.err(), Some(Code::NotSupported));
         let xattrs = ask(&flat, Request::ListXattr { node: ROOT });
         assert!(matches!(xattrs, Ok(Reply::Bytes(names)) if names.is_empty()));
         let acl = Request::GetXattr { node: ROOT, name: b"system.posix_acl_access".to_vec() };

@@ -69,7 +69,7 @@ pub enum Right {
     Execute,
     /// To grant to others what one has.
     Grant,
-    /// To read the log of accesses, and to revoke.
+    /// To be told of the rights of others, and to revoke.
     Audit,
 }
 

@@ -384,6 +384,18 @@ impl Tree {
         }
     }
 
+    /// Returns the names of all extended attributes except access control lists, each followed by a
+    /// NUL.
+    ///
+    /// # Errors
+    /// As [`Tree::node`].
+    pub fn xattr_names(&self, rnode: &Rnode) -> Result<Vec<u8>, Error> {
+        match rnode.flags.has_xattrs {
+            true => stored::xattr_names(&*self.rows, rnode.ino),
+            false => Ok(Vec::new()),
+        }
+    }
+
     /// Returns the bytes of a small file.
     ///
     /// # Errors

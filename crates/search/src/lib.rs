@@ -9,7 +9,7 @@
 pub use pelago_index::{HAS_ENGINE, panics_are_caught};
 
 pub use self::build::{Again, BuildIndex, Built};
-pub use self::pages::{Searched, tags};
+pub use self::pages::{GuestView, Searched, tags, tags_for_guest};
 pub use self::search_index::{Halves, IndexPlace, Indexing, SearchIndex, WaitingTexts};
 pub use self::steps::Steps;
 pub use self::text::first_bytes;

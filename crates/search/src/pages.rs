@@ -3,10 +3,10 @@
 //! A page is found in a snapshot of the rows, on the thread of its caller: no operation waits for
 //! it. Every file is compared with the query by its row. It is a hit only if the asker may read it,
 //! and may list and search all directories down to it; that is decided before any file is counted,
-//! and before the page is cut. A page fails if a row or a text cannot be read; a damaged row is
+//! and before the page is cut. A guest is shown only what it is granted, besides. A page fails if a row or a text cannot be read; a damaged row is
 //! left out.
 
-use pelago_find::Query;
+use pelago_find::{Expr, Query, Term};
 use pelago_meta::process::Process;
 use pelago_meta::shard::Shard;
 use pelago_store::clock;
@@ -17,12 +17,14 @@ use pelago_wire::{
 };
 
 use self::evaluation::Evaluation;
+pub use self::guest::GuestView;
 use self::nodes::{ByInode, Reached};
 use self::page::Page;
 use self::ranked::{ByRank, words_of};
 use self::reading::Reading;
 use self::source::{Filled, Question, Source};
 use self::tags::TagSearch;
+use self::tags_below::TagWalk;
 use self::viewer::Viewer;
 use self::walk::ByPath;
 use crate::search_index::SearchIndex;
@@ -30,6 +32,7 @@ use crate::search_index::SearchIndex;
 mod candidate;
 mod candidates;
 mod evaluation;
+mod guest;
 mod indexed;
 mod nodes;
 mod page;
@@ -39,6 +42,7 @@ mod ranked;
 mod reading;
 mod source;
 mod tags;
+mod tags_below;
 mod users;
 mod viewer;
 mod walk;
@@ -67,13 +71,41 @@ impl Searched<'_> {
         dir: Handle,
         search: &Search,
     ) -> Result<SearchPage, Error> {
+        self.page_of(context, dir, search, None)
+    }
+
+    /// Returns the next page of the answer to a guest, which acts as the asker of the search.
+    ///
+    /// # Errors
+    /// As [`Searched::page`]; `Invalid` also for a place that is not in the order of the walk;
+    /// `NotSupported` for a query that names owners, of which a guest sees none.
+    pub fn page_for_guest(
+        &self,
+        context: &Context,
+        dir: Handle,
+        search: &Search,
+        guest: &GuestView<'_>,
+    ) -> Result<SearchPage, Error> {
+        self.page_of(context, dir, search, Some(guest))
+    }
+
+    fn page_of(
+        &self,
+        context: &Context,
+        dir: Handle,
+        search: &Search,
+        guest: Option<&GuestView<'_>>,
+    ) -> Result<SearchPage, Error> {
         let query = Query::parse(&search.query).map_err(|_| Code::Invalid)?;
+        if guest.is_some() && names_owner(query.expr()) {
+            return Err(Code::NotSupported.into());
+        }
         // Read before the snapshot is taken, which so has all changes up to this time.
         let as_of = clock::now();
         let tree = self.shard.tree()?;
         let now = search.after.as_ref().map_or(as_of, |place| place.now);
         let process = process(context, &search.asker);
-        let evaluation = Evaluation::new(Reading::new(*self, &tree), process, &query, now);
+        let evaluation = Evaluation::new(Reading::new(*self, &tree), process, guest, &query, now);
         enter(&evaluation.viewer, dir)?;
         let question =
             Question { searched: *self, evaluation: &evaluation, query: &query, dir: dir.ino, now };
@@ -99,10 +131,40 @@ pub fn tags(shard: &Shard, context: &Context, dir: Handle, tags: &Tags) -> Resul
     // Before the snapshot, so that it has all changes up to then.
     let as_of = clock::now();
     let tree = shard.tree()?;
-    let viewer = Viewer::new(&tree, process(context, &tags.asker));
+    let viewer = Viewer::new(&tree, process(context, &tags.asker), None);
     enter(&viewer, dir)?;
     let (parts, more) = TagSearch::below(&viewer, dir.ino).find(tags)?;
     Ok(TagPage { parts, as_of, more })
+}
+
+/// Returns the keys of tags, or the values of one key, of the files below a directory, to a guest.
+/// Of more than [`pelago_wire::limits::GUEST_TAG_NAMES`] names below the directory some are not looked at, and
+/// there may be more.
+///
+/// # Errors
+/// As [`tags`], but never `Busy`.
+pub fn tags_for_guest(
+    shard: &Shard,
+    context: &Context,
+    dir: Handle,
+    tags: &Tags,
+    guest: &GuestView<'_>,
+) -> Result<TagPage, Error> {
+    let as_of = clock::now();
+    let tree = shard.tree()?;
+    let viewer = Viewer::new(&tree, process(context, &tags.asker), Some(guest));
+    enter(&viewer, dir)?;
+    let (parts, more) = TagWalk::below(&viewer, dir.ino).find(tags)?;
+    Ok(TagPage { parts, as_of, more })
+}
+
+/// Returns whether a query names owners of files.
+fn names_owner(expr: &Expr) -> bool {
+    match expr {
+        Expr::And(parts) | Expr::Or(parts) => parts.iter().any(names_owner),
+        Expr::Not(part) => names_owner(part),
+        Expr::Term(term) => matches!(term, Term::Owner(_)),
+    }
 }
 
 /// Returns the process that asks.
@@ -138,13 +200,29 @@ impl Question<'_> {
 
     /// Fills the page from the first source that has an answer.
     fn fill_once(&self, at: Option<&SearchAt>, page: &mut Page) -> Result<Filled, Error> {
-        for source in sources(at, self.query)? {
+        let sources = match self.evaluation.viewer.is_guest() {
+            true => sources_for_guest(at)?,
+            false => sources(at, self.query)?,
+        };
+        for source in sources {
             if let Some(filled) = source.fill(self, page)? {
                 return Ok(filled);
             }
         }
         // The previous page was in the order of an index that is gone.
         Err(Code::Busy.into())
+    }
+}
+
+/// Returns the source of a guest's answer, which depends on nothing outside of the directory.
+///
+/// # Errors
+/// `Invalid` if the place is in another order.
+fn sources_for_guest(at: Option<&SearchAt>) -> Result<Vec<Box<dyn Source>>, Error> {
+    match at {
+        None => Ok(vec![Box::new(ByPath { behind: None })]),
+        Some(SearchAt::Path(path)) => Ok(vec![Box::new(ByPath { behind: Some(path.clone()) })]),
+        Some(SearchAt::Rank(_) | SearchAt::Node { .. }) => Err(Code::Invalid.into()),
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) use issue::IssuedNode;
 pub(crate) use users::User;
 
 use revocations::InForceRevocation;
-pub(crate) use revocations::Revoked;
+pub(crate) use revocations::{Revoked, Revoker};
 pub(crate) use right_set::RightSet;
 
 use crate::pool::Pool;
@@ -427,6 +427,14 @@ impl Policy {
     pub(crate) fn grants_all_below(&self, guest: &Guest) -> bool {
         guest.chains().iter().all(|chain| chain.grants_all_below)
             && self.roots.as_ref().is_none_or(Roots::grants_all_below)
+    }
+
+    /// Returns whether nothing but shares of Pelago's form decides about a guest, each in a few
+    /// steps.
+    pub(crate) fn decides_by_shares(&self, guest: &Guest) -> bool {
+        let policy = self.roots.as_ref().and_then(Roots::policy);
+        policy.is_some_and(|policy| policy.conditions().is_none())
+            && guest.chains().iter().flat_map(|chain| &chain.links).all(|link| link.share.is_some())
     }
 
     /// Returns the rights that a guest has by one of its chains to a node in this directory, which

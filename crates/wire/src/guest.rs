@@ -39,7 +39,8 @@ pub enum ForGuest {
     NotSupported(Handle),
     /// It is carried out: it adds a chain of credentials to the session.
     Attach,
-    /// It is carried out: it takes back what the guest itself has granted.
+    /// It is carried out: it takes back what the guest itself has granted, or a credential for
+    /// something to which it has [`GuestRight::Audit`].
     Revoke,
     /// It is refused.
     Never,
@@ -58,6 +59,8 @@ pub enum GuestRight {
     Create,
     /// To remove names (d).
     Delete,
+    /// To see what others have and do (a).
+    Audit,
 }
 
 /// The subject of a right: a node, or the file of an open.
@@ -191,11 +194,12 @@ impl ForGuest {
         }
     }
 
-    /// Returns the rule for a request for the rights to a node: a guest asks about itself.
+    /// Returns the rule for a request for the rights to a node: of the guest itself, or of the
+    /// holder of a chain. Who may audit gets those of other guests with its own.
     pub(crate) const fn asking(node: &Handle, about_itself: bool) -> Self {
         match about_itself {
             true => Self::node(GuestRight::Any, node),
-            false => Self::Never,
+            false => Self::node(GuestRight::Audit, node),
         }
     }
 }

@@ -339,6 +339,8 @@ pub const TAG_KEY_BYTES: usize = 64;
 pub const TAG_PART_BYTES: usize = 256;
 /// Keys or values in one answer to such a question.
 pub const TAG_PARTS: usize = 256;
+/// Names below a directory that are read for the tags of a guest.
+pub const GUEST_TAG_NAMES: u32 = 65_536;
 /// Supplementary groups of a process that searches.
 pub const ASKER_GROUPS: usize = 4096;
 /// Bytes of the path of a file that answers a query, from the directory that was searched; deeper

@@ -364,13 +364,13 @@ operations! {
         bulks: NO_BULKS, leaves: [Answer],
     }
     Search { dir } = "search" {
-        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::node(Read, dir),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
     }
     Tags { dir } = "tags" {
-        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::node(Read, dir),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],

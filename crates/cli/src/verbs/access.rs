@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use pelago_keynote::SharedObject;
+use pelago_net::key::PublicKey;
 use pelago_wire::{
     AccessPage, Code, Error, GuestAccess, Handle, InodeId, Name, NameError, Reply, Request,
     SessionId, limits,
@@ -15,7 +16,7 @@ use pelago_wire::{
 
 use self::words::to_json;
 use super::share::chain_of;
-use crate::credential::{self, Whereabouts};
+use crate::credential::{self, Chain, Whereabouts};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::key_names::KeyNames;
 use crate::licensed_key::licensed_key;
@@ -27,10 +28,11 @@ mod words;
 const AFTER: &str = "\
 In the mount of a volume that is up on this machine it lists the guests that are connected now, \
 each with its rights to PATH: r to read, w to write, x to run programs, c to create, d to remove, \
-g to share it on, a to read the log of accesses. A guest who is not connected is not listed: no \
+g to share it on, a to see what others have there, and to take it back. A guest who is not connected is not listed: no \
 server knows of a credential before it is used. --for FILE asks about such a credential.
 
-In the mount of `pelago attach` it prints the rights of this user there.
+In the mount of `pelago attach` it prints the rights of this user there. With the right \
+`a` to PATH it lists the other guests who have a right to it, too, and --for may be used.
 
 --why adds, for each right that is missing, the first credential of the chain that denies it, who \
 has signed that, and the test that is not met.";
@@ -71,8 +73,6 @@ enum AccessError {
         #[source]
         source: NameError,
     },
-    #[error("an attached folder knows the credentials by which it was attached only")]
-    OfOthers,
     #[error("the server {server} does not answer for {}", path.display())]
     Refused {
         server: String,
@@ -96,12 +96,15 @@ struct PathInMount {
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let place = PathInMount::of(&args.path)?;
     let is_attached = runtime_dir::is_one(&place.dir);
-    let (session, node) = match is_attached {
-        true => of_guest(args, &place)?,
+    let (session, node, own) = match is_attached {
+        true => {
+            let (session, node, chain) = of_guest(&args.path, &place)?;
+            (session, node, chain.last.licensees().collect())
+        }
         false => {
             let session = ServerSession::of_volume(&place.dir)?;
             let node = node_of(&session, &place, InodeId::ROOT)?;
-            (session, node)
+            (session, node, Vec::new())
         }
     };
     let chain = match &args.r#for {
@@ -114,18 +117,27 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         output::print_json(&to_json(&place.path, node.ino, &guests))?;
     } else {
         let names = KeyNames::of(&place.dir).ok().filter(|_| !is_attached);
-        output::print(&said(args, &place.path, &guests, is_attached, names.as_ref()))?;
+        output::print(&said(args, &place.path, &guests, &own, names.as_ref()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Begins a session by the credentials by which a guest has a path, and finds that.
-fn of_guest(args: &Args, place: &PathInMount) -> Outcome<(ServerSession, Handle)> {
-    if args.r#for.is_some() {
-        return Err(Failure::new(Exit::Usage, AccessError::OfOthers)
-            .hint("ask without `--for`, or on the machine of the volume"));
+/// Returns a session by the credentials by which a guest has a path, these credentials, and the
+/// guests who have a right to it, as far as the server tells that guest.
+pub(super) fn of_attached(path: &Path) -> Outcome<(ServerSession, Chain, Vec<GuestAccess>)> {
+    let place = PathInMount::of(path)?;
+    if !runtime_dir::is_one(&place.dir) {
+        return Err(not_here(path));
     }
-    let chain = chain_of(&place.dir, &place.point, &args.path)?;
+    let (session, node, chain) = of_guest(path, &place)?;
+    let guests = guests(&session, &place, node, Vec::new())?;
+    Ok((session, chain, guests))
+}
+
+/// Begins a session by the credentials by which a guest has a path, and finds that. Returns the
+/// credentials too.
+fn of_guest(path: &Path, place: &PathInMount) -> Outcome<(ServerSession, Handle, Chain)> {
+    let chain = chain_of(&place.dir, &place.point, path)?;
     let key = licensed_key(&chain.last.licensees().collect::<Vec<_>>())?;
     let comment = chain.last.credential.comment();
     let named = match &chain.last.share.object {
@@ -144,11 +156,11 @@ fn of_guest(args: &Args, place: &PathInMount) -> Outcome<(ServerSession, Handle)
     let session = ServerSession::of_guest(&chain, key)?;
     let Some((own, dir, name)) = named else {
         let node = node_of(&session, place, attached)?;
-        return Ok((session, node));
+        return Ok((session, node, chain));
     };
     // A file is found by its name; by its number alone if that is in the server's memory.
     let found = Name::new(&name).ok().map(|name| lookup(&session, dir, name)).transpose()?;
-    Ok((session, found.and_then(Result::ok).unwrap_or(own)))
+    Ok((session, found.and_then(Result::ok).unwrap_or(own), chain))
 }
 
 impl PathInMount {
@@ -196,7 +208,11 @@ fn node_of(session: &ServerSession, place: &PathInMount, root: InodeId) -> Outco
     lookup(session, dir, name)?.map_err(|error| refused(session, place, error))
 }
 
-fn lookup(session: &ServerSession, dir: InodeId, name: Name) -> Outcome<Result<Handle, Error>> {
+pub(super) fn lookup(
+    session: &ServerSession,
+    dir: InodeId,
+    name: Name,
+) -> Outcome<Result<Handle, Error>> {
     Ok(match session.ask(Request::Lookup { dir: Handle::own(dir), name })? {
         Ok(Reply::Entry(entry)) => Ok(entry.handle),
         Ok(_) => Err(Code::Bug.into()),
@@ -230,16 +246,17 @@ fn guests(
     Ok(all)
 }
 
-/// Returns the lines for people.
+/// Returns the lines for people; `own` are the keys of a guest who asks.
 fn said(
     args: &Args,
     path: &Path,
     guests: &[GuestAccess],
-    is_attached: bool,
+    own: &[PublicKey],
     names: Option<&KeyNames>,
 ) -> String {
     let path = output::name(&path.display().to_string()).into_owned();
-    let is_about_one = is_attached || args.r#for.is_some();
+    let is_own = |guest: &GuestAccess| own.iter().any(|own| *own.as_bytes() == guest.key);
+    let is_about_one = args.r#for.is_some() || !own.is_empty() && guests.iter().all(is_own);
     let mut text = String::new();
     for (at, guest) in guests.iter().enumerate() {
         // Of several sessions by one credential one is shown.
@@ -249,7 +266,7 @@ fn said(
         };
         let is_new = !guests.iter().take(at).any(is_same);
         if is_new && (is_about_one || args.why || !guest.rights.is_empty()) {
-            text.push_str(&words::line(guest, is_attached.then_some(&path), names));
+            text.push_str(&words::line(guest, is_own(guest).then_some(&path), names));
             if args.why {
                 text.push_str(&words::why(guest, names));
             }
@@ -269,6 +286,7 @@ fn refused(session: &ServerSession, place: &PathInMount, source: Error) -> Failu
     let hint = match source.code {
         Code::Invalid => "the credentials are no chain that begins with a root of this volume",
         Code::Stale | Code::NotFound => "nothing of it is granted to you, or it is gone",
+        Code::AccessDenied => "who asks about others needs the right `a` there",
         _ => "the log of the volume says why",
     };
     let exit = Exit::from(source.kind());

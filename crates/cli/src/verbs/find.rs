@@ -29,6 +29,9 @@ The exit code is 0 if a file matches, and 1 if none does.";
 
 /// The exit code if no file matches, the same as grep's.
 const NO_MATCH: u8 = 1;
+/// The hint for a search of a guest that is not supported.
+const NOT_SUPPORTED: &str = "in an attached folder a query has no `owner=`; of several that are \
+                             attached together each folder is searched by itself";
 /// The age of an answer in seconds from which on a message says that changes may be missing.
 const BEHIND_SECONDS: i64 = 2;
 
@@ -129,7 +132,11 @@ fn read(args: &Args, control: &mut Control, status: &mut StatusLine) -> Outcome<
                 break;
             }
             Some(Record::Error(why)) => {
-                return Err(Failure::new(exit_of(&why), message(&args.path, &why)));
+                let failure = Failure::new(exit_of(&why), message(&args.path, &why));
+                return Err(match why == Code::NotSupported.says() {
+                    true => failure.hint(NOT_SUPPORTED),
+                    false => failure,
+                });
             }
             None => {
                 let why = "the answer ended too early";

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use pelago_keynote::{Grant, Principal, Revocation};
+use pelago_keynote::{CredentialId, Grant, Principal, Revocation};
 use pelago_net::clients::KeyName;
 use pelago_net::key::{KeyTextError, PublicKey};
 use pelago_store::clock;
@@ -23,25 +23,34 @@ use crate::status_report::StatusReport;
 use crate::up_volume::volume_id;
 use crate::{json, locate, output, runtime_dir};
 
+mod by_auditor;
+
 const AFTER: &str = "\
 A root of the volume takes back any credential, on the machine of the volume, while that is up; of \
 a file with several the last one. Or he takes back a key: it is no guest any more, whatever was \
 shared with it and will be, and no credential that it has signed counts. A guest takes back what \
 he has shared on, from anywhere: the first one of the file that he has signed. What was handed on \
 after it is void with it, for ever, also after a restart: who came with it reads nothing more, by \
-name or by an open file. What was read before stays read.";
+name or by an open file. What was read before stays read.
+
+With --mount a guest who has the right `a` there takes back what others have shared in it: the \
+last credential of a file, or one by which a guest is connected, by the first digits of its id, as \
+`pelago access` prints them.";
 
 /// Take a credential back, or all that a key has.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Args {
     /// The file with the credential that `pelago share` printed; `-` is the input. Or the key of a
-    /// guest, or its name in the volume
+    /// guest, or its name in the volume; with --mount the id of a credential
     #[arg(value_name = "KEY|NAME|FILE")]
     what: PathBuf,
     /// The volume's folder
     #[arg(short = 'V', long, value_name = "DIR")]
     volume: Option<PathBuf>,
+    /// A path in the mount of `pelago attach`, to which you have the right `a`
+    #[arg(long, value_name = "PATH", conflicts_with = "volume")]
+    mount: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -64,6 +73,8 @@ enum RevokeError {
     Key(#[source] KeyTextError),
     #[error(transparent)]
     Argument(KeyArgumentError),
+    #[error("{count} credentials by which guests have a right there begin with {digits}")]
+    Id { digits: String, count: usize },
 }
 
 /// The credential or key that is taken back.
@@ -76,6 +87,10 @@ enum Meant {
 
 /// Signs a revocation, and sends it to the server.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
+    if let Some(path) = &args.mount {
+        by_auditor::revoke(args, path)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     match meant(args)? {
         Meant::Key(key) => revoke_key(args, &key),
         Meant::File => revoke_credential(args),
@@ -191,12 +206,20 @@ fn volume_of(share: &Grant) -> Outcome<PathBuf> {
     })
 }
 
+/// Prints that the credential with this id is taken back.
+fn print_id(args: &Args, id: &CredentialId) -> Outcome<()> {
+    match args.json {
+        true => output::print_json(&json!({
+            "version": json::VERSION,
+            "revoked": id.to_string(),
+        })),
+        false => output::print(&format!("revoked   {id}: it grants nothing any more\n")),
+    }
+}
+
 fn print(args: &Args, chain: &Chain, revoked: &Link) -> Outcome<()> {
     if args.json {
-        return output::print_json(&json!({
-            "version": json::VERSION,
-            "revoked": revoked.credential.id().to_string(),
-        }));
+        return print_id(args, &revoked.credential.id());
     }
     let file = args.what.display();
     output::print(&match chain.links().count() {
@@ -227,7 +250,7 @@ fn ask(
     answer.map(drop).map_err(|source: Error| {
         let hint = match source.code {
             Code::AccessDenied if session.is_guest => {
-                "a root of the volume can take it back, there"
+                "a root of the volume can take it back, there; with `--mount` who has the right `a`"
             }
             Code::AccessDenied => "only a root takes it back: use the key of the first share",
             Code::Invalid => invalid,

@@ -34,7 +34,7 @@ It follows the folder or the file if that is renamed. Many programs save a file 
 one and renaming that over it: a share of the file ends with this, and one with `--by-name` goes \
 on. That one is for the file which has this name in this folder at the time.
 
-RIGHTS are letters: r to read, x to run programs, g to share it on, a to read the log of accesses. \
+RIGHTS are letters: r to read, x to run programs, g to share it on, a to see what others have. \
 UNTIL is a day, which ends with it (2026-12-31), a time (2026-12-31T18:00, of this machine's zone, \
 or with Z or an offset), or from now on: 30s, 90m, 36h, 14d.
 

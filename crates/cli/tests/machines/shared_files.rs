@@ -125,6 +125,8 @@ fn files_are_attached_together_and_end_one_by_one() {
     assert_eq!(bob.does("list ."), "plan report");
     assert_eq!(bob.does("get report"), "first|");
     assert_eq!(bob.does("get plan"), "plan|");
+    let found = tried(&pair.bob, "pelago find 'name=plan' ~/shared");
+    assert!(found.code == Some(2) && found.err.contains("by itself"), "{found:?}");
     // A new server knows no session of a reader.
     let open = fs::File::open(pair.bob.home.join("shared/plan")).unwrap();
     pair.alice.types("pelago unmount -V ~/pelago --timeout 100");

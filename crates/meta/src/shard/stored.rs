@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use pelago_store::key::{self, Key};
 use pelago_store::report::{row_damaged, table_failed};
-use pelago_store::rows::{Moved, NameRow, Partition, Rnode, Row, Xattr};
+use pelago_store::rows::{Moved, NameRow, Partition, Rnode, Row, Xattr, XattrNames};
 use pelago_store::table::TableRead;
 use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, NameHash};
 
@@ -107,6 +107,15 @@ pub(crate) fn xattr(
     let Some(value) = get(table, &key)? else { return Ok(None) };
     let (_, row) = Xattr::decode(&value).map_err(|error| row_damaged(&key, error))?;
     Ok(Some(row.value.to_vec()))
+}
+
+/// Returns the names of all extended attributes of a file except access control lists, each followed
+/// by a NUL.
+pub(crate) fn xattr_names(table: &dyn TableRead, ino: InodeId) -> Result<Vec<u8>, Error> {
+    let key = key::xattr_names(ino);
+    let Some(value) = get(table, &key)? else { return Ok(Vec::new()) };
+    let (_, row) = XattrNames::decode(&value).map_err(|error| row_damaged(&key, error))?;
+    Ok(row.names.to_vec())
 }
 
 /// Returns the number of names of a directory, and of directories among them; `None` if there are

@@ -10,8 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use pelago_store::key;
-use pelago_store::report::row_damaged;
-use pelago_store::rows::{Rnode, Row, Xattr, XattrNames};
+use pelago_store::rows::{Rnode, Xattr, XattrNames};
 use pelago_store::table::{Table, TableRead};
 use pelago_wire::xattr::{PREFIXES, tag_key};
 use pelago_wire::{Code, Context, Error, Handle, InodeId, Reply, XattrFlags, limits};
@@ -279,7 +278,7 @@ pub(super) fn put_back(
     let ino = node.rnode.ino;
     let names = match has_rows {
         true => Vec::new(),
-        false => names_in(before, ino)?,
+        false => stored::xattr_names(before, ino)?,
     };
     let mut left = limits::REMOVED_XATTR_BYTES;
     let lists = List::ALL.iter().filter(|list| list.is_on(&node.rnode)).map(|list| list.name());
@@ -331,14 +330,7 @@ pub(super) fn names_of(locked: &Locked<'_>, rnode: &Rnode) -> Result<Vec<u8>, Er
 }
 
 fn stored_names(locked: &Locked<'_>, ino: InodeId) -> Result<Vec<u8>, Error> {
-    names_in(&*locked.shard.table, ino)
-}
-
-fn names_in(table: &dyn TableRead, ino: InodeId) -> Result<Vec<u8>, Error> {
-    let key = key::xattr_names(ino);
-    let Some(value) = stored::get(table, &key)? else { return Ok(Vec::new()) };
-    let (_, row) = XattrNames::decode(&value).map_err(|error| row_damaged(&key, error))?;
-    Ok(row.names.to_vec())
+    stored::xattr_names(&*locked.shard.table, ino)
 }
 
 /// Deletes an extended attribute. `names`: the names that [`names_of`] returned.

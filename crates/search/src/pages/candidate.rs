@@ -22,6 +22,8 @@ pub(super) struct File<'a> {
     /// Words that its text is known to have.
     known: &'a [String],
     attr: OnceCell<Attr>,
+    /// True if the position of the file is found before its present state is read.
+    is_watched: bool,
 }
 
 impl<'a> File<'a> {
@@ -32,8 +34,9 @@ impl<'a> File<'a> {
         handle: Handle,
         rnode: &'a Rnode,
         known: &'a [String],
+        is_watched: bool,
     ) -> Self {
-        Self { reading, name, handle, rnode, known, attr: OnceCell::new() }
+        Self { reading, name, handle, rnode, known, attr: OnceCell::new(), is_watched }
     }
 
     /// Returns the size and the times as they are now: those of directories and of open files are
@@ -45,6 +48,7 @@ impl<'a> File<'a> {
             if shard.attrs_are_in_row(row.ino, row.kind) {
                 return row;
             }
+            self.watch();
             match shard.attr(self.handle) {
                 Ok(attr) => attr,
                 // The file was removed after the snapshot was taken.
@@ -52,6 +56,12 @@ impl<'a> File<'a> {
                 Err(error) => self.reading.keep_failure(Err(error)).unwrap_or(row),
             }
         })
+    }
+
+    fn watch(&self) {
+        if self.is_watched {
+            self.reading.find_position(self.handle);
+        }
     }
 }
 
@@ -89,6 +99,7 @@ impl Candidate for File<'_> {
             return true;
         }
         self.reading.count_text();
+        self.watch();
         let Searched { content, .. } = self.reading.searched;
         let bytes = first_bytes(self.reading.tree, content, self.rnode);
         let bytes = self.reading.keep_failure(bytes).unwrap_or_default();

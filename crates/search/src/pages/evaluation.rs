@@ -4,12 +4,16 @@ use pelago_find::Query;
 use pelago_meta::process::Process;
 use pelago_meta::tree::Tree;
 use pelago_store::rows::Rnode;
-use pelago_wire::{Error, Handle, Time};
+use pelago_wire::{Code, Error, Handle, InodeId, Time};
 
 use super::candidate::File;
+use super::guest::GuestView;
 use super::reading::Reading;
 use super::viewer::Viewer;
 use crate::undamaged::undamaged;
+
+/// The number of attempts to compare a file that changes meanwhile.
+const ATTEMPTS: u32 = 8;
 
 /// A query of a process, which files are compared with.
 pub(super) struct Evaluation<'a> {
@@ -24,10 +28,11 @@ impl<'a> Evaluation<'a> {
     pub(super) const fn new(
         reading: Reading<'a>,
         process: Process<'a>,
+        guest: Option<&'a GuestView<'a>>,
         query: &'a Query,
         now: Time,
     ) -> Self {
-        let viewer = Viewer::new(reading.tree, process);
+        let viewer = Viewer::new(reading.tree, process, guest);
         Self { reading, viewer, query, now }
     }
 
@@ -48,7 +53,7 @@ impl<'a> Evaluation<'a> {
         self.viewer.may_enter(rnode)
     }
 
-    /// Returns whether a file matches, by a name in a directory that the process may list and
+    /// Returns whether a file matches, by a name in this directory, which the process may list and
     /// search; `None` if the process may not read the file, of which it must learn nothing, or if a
     /// row of the file is damaged. `known` are words that its text is known to have.
     ///
@@ -56,26 +61,46 @@ impl<'a> Evaluation<'a> {
     /// If a row or a text cannot be read.
     pub(super) fn matches(
         &self,
+        dir: InodeId,
         name: &[u8],
         handle: Handle,
         rnode: &Rnode,
         known: &[String],
     ) -> Result<Option<bool>, Error> {
-        undamaged(self.compare(name, handle, rnode, known))
+        undamaged(self.compare(dir, name, handle, rnode, known))
     }
 
+    /// Compares a file. Its present size, times and bytes are not in the tree: a file that a guest
+    /// might read when the tree was taken may have left the directory, and got a secret, before
+    /// they were read. So its position is found before and after.
     fn compare(
         &self,
+        dir: InodeId,
         name: &[u8],
         handle: Handle,
         rnode: &Rnode,
         known: &[String],
     ) -> Result<Option<bool>, Error> {
-        if !self.viewer.may_read(rnode)? {
+        if !self.viewer.may_read(handle, rnode)? {
             return Ok(None);
         }
-        let file = File::new(&self.reading, name, handle, rnode, known);
-        let matches = self.query.matches(&file, self.now);
-        self.reading.take_failure().map_or(Ok(Some(matches)), Err)
+        let is_guest = self.viewer.is_guest();
+        for _ in 0..ATTEMPTS {
+            let file = File::new(&self.reading, name, handle, rnode, known, is_guest);
+            let matches = self.query.matches(&file, self.now);
+            let before = self.reading.take_position();
+            if let Some(error) = self.reading.take_failure() {
+                return Err(error);
+            }
+            let Some(before) = before else { return Ok(Some(matches)) };
+            match (before, self.reading.searched.shard.placement(handle, false)) {
+                (_, Err(error)) | (Err(error), _) if error.code == Code::Stale => return Ok(None),
+                (_, Err(error)) | (Err(error), _) => return Err(error),
+                (_, Ok(after)) if !after.dirs.contains(&dir) => return Ok(None),
+                (Ok(before), Ok(after)) if before == after => return Ok(Some(matches)),
+                (Ok(_), Ok(_)) => {}
+            }
+        }
+        Err(Code::Busy.into())
     }
 }

@@ -173,7 +173,7 @@ impl<'a> Nodes<'a> {
         }
         let Some(path) = self.places.of(&self.evaluation.viewer, dir)? else { return Ok(true) };
         let rnode = &node.rnode;
-        let matches = self.evaluation.matches(name, node.handle(), rnode, &[])?;
+        let matches = self.evaluation.matches(dir, name, node.handle(), rnode, &[])?;
         if matches.is_some() {
             page.work(self.evaluation.reading.take_texts());
         }

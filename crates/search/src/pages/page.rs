@@ -46,6 +46,11 @@ impl Page {
         self.left = self.left.saturating_sub(1 + texts.saturating_mul(TEXT_NAMES));
     }
 
+    /// Counts further work for this page, in names.
+    pub(super) const fn work_also(&mut self, names: u32) {
+        self.left = self.left.saturating_sub(names);
+    }
+
     /// Returns the rest of the work for this page, in names.
     pub(super) const fn left(&self) -> u32 {
         self.left

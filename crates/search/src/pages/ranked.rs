@@ -187,7 +187,7 @@ impl<'a> Ranked<'a> {
     fn hit(&mut self, node: &Node, dir: InodeId, name: &[u8]) -> Result<Option<Hit>, Error> {
         let Some(path) = self.places.of(&self.evaluation.viewer, dir)? else { return Ok(None) };
         let rnode = &node.rnode;
-        let matches = self.evaluation.matches(name, node.handle(), rnode, self.words)?;
+        let matches = self.evaluation.matches(dir, name, node.handle(), rnode, self.words)?;
         let hit = || Hit { ino: rnode.ino, kind: rnode.kind, path: [&path, name].concat() };
         Ok((matches == Some(true)).then(hit))
     }

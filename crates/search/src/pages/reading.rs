@@ -1,9 +1,10 @@
 //! The reads of a search besides the rows of names: users, attributes, tags, texts.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
+use pelago_meta::shard::Placement;
 use pelago_meta::tree::Tree;
-use pelago_wire::Error;
+use pelago_wire::{Error, Handle};
 
 use super::Searched;
 use super::users::Users;
@@ -18,6 +19,9 @@ pub(super) struct Reading<'a> {
     texts: Cell<u32>,
     /// The error of a read that failed since the last call of [`Reading::take_failure`].
     failed: Cell<Option<Error>>,
+    /// The position of the present file before the first read of its present state, which no
+    /// snapshot has, since the last call of [`Reading::take_position`].
+    position: RefCell<Option<Result<Placement, Error>>>,
 }
 
 impl<'a> Reading<'a> {
@@ -26,7 +30,8 @@ impl<'a> Reading<'a> {
         let users = Users::default();
         let texts = Cell::new(0);
         let failed = Cell::new(None);
-        Self { searched, tree, users, texts, failed }
+        let position = RefCell::new(None);
+        Self { searched, tree, users, texts, failed, position }
     }
 
     /// Counts a text that is read.
@@ -37,6 +42,19 @@ impl<'a> Reading<'a> {
     /// Returns the number of texts that were read since the last call.
     pub(super) fn take_texts(&self) -> u32 {
         self.texts.take()
+    }
+
+    /// Finds the position of a file whose present state will be read.
+    pub(super) fn find_position(&self, file: Handle) {
+        let mut position = self.position.borrow_mut();
+        if position.is_none() {
+            *position = Some(self.searched.shard.placement(file, false));
+        }
+    }
+
+    /// Returns the position that was found since the last call; `None` if none was sought.
+    pub(super) fn take_position(&self) -> Option<Result<Placement, Error>> {
+        self.position.take()
     }
 
     /// Returns the value that was read. An error is kept for [`Reading::take_failure`].

@@ -75,7 +75,7 @@ impl<'a> TagSearch<'a> {
     /// Returns whether the asker may read a file by one of its names below the directory.
     fn sees(&mut self, handle: Handle) -> Result<bool, Error> {
         let Some(node) = undamaged(self.viewer.tree.node(handle))? else { return Ok(false) };
-        Ok(self.viewer.may_read(&node.rnode)? && self.has_place(&node)?)
+        Ok(self.viewer.may_read(node.handle(), &node.rnode)? && self.has_place(&node)?)
     }
 
     fn has_place(&mut self, node: &Node) -> Result<bool, Error> {
@@ -92,15 +92,30 @@ impl<'a> TagSearch<'a> {
     }
 }
 
+/// Checks that a tag can have the key.
+///
+/// # Errors
+/// `Invalid`.
+pub(super) fn check_key(tags: &Tags) -> Result<(), Error> {
+    match &tags.key {
+        Some(key) if tag_text(key).is_none() => Err(Code::Invalid.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the text of a key of a tag.
+fn tag_text(key: &[u8]) -> Option<&str> {
+    str::from_utf8(key).ok().filter(|key| is_tag_key(key))
+}
+
 /// Returns the rows of all keys or values with the prefix; `None` if no key can begin with it.
 fn rows(tags: &Tags) -> Result<Option<KeyRange>, Error> {
-    let text = |bytes| str::from_utf8(bytes).ok().filter(|key| is_tag_key(key));
     if let Some(key) = &tags.key {
-        let key = text(key).ok_or(Code::Invalid)?;
+        let key = tag_text(key).ok_or(Code::Invalid)?;
         return Ok(Some(key::tag_values(key, &tags.prefix)));
     }
     Ok(match tags.prefix.as_slice() {
         b"" => Some(key::tag_keys("")),
-        prefix => text(prefix).map(key::tag_keys),
+        prefix => tag_text(prefix).map(key::tag_keys),
     })
 }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use pelago_meta::tree::TreeEntry;
+use pelago_meta::tree::{Tree, TreeEntry};
 use pelago_store::rows::{NameRow, Rnode};
 use pelago_wire::{Error, FileKind, Handle, Hit, InodeId, NameHash, SearchAt, limits};
 
@@ -70,11 +70,10 @@ impl Walk {
         for name in behind.unwrap_or_default().split(|byte| *byte == b'/') {
             let Some(level) = walk.levels.last_mut().filter(|_| behind.is_some()) else { break };
             level.behind = Some(name.to_vec());
-            let row = undamaged(evaluation.reading.tree.entry(level.dir, name))?;
+            let tree = evaluation.reading.tree;
+            let row = undamaged(tree.entry(level.dir, name))?;
             let Some(row) = row else { break };
-            let Some((_, rnode)) =
-                node(evaluation, level.dir, evaluation.reading.tree.hash(name), &row)?
-            else {
+            let Some((_, rnode)) = node(tree, level.dir, tree.hash(name), &row)? else {
                 break;
             };
             if !walk.enters(evaluation, &rnode, name)? {
@@ -105,8 +104,10 @@ impl Walk {
             let dir = level.dir;
             let name = entry.name.as_bytes();
             let path = [&self.path, name].concat();
-            if let Some((handle, rnode)) = node(evaluation, dir, entry.hash, &entry.row)? {
-                let matches = evaluation.matches(name, handle, &rnode, &[])?;
+            if let Some((handle, rnode)) =
+                node(evaluation.reading.tree, dir, entry.hash, &entry.row)?
+            {
+                let matches = evaluation.matches(dir, name, handle, &rnode, &[])?;
                 // A file that the process may not read counts as work, and not in the reply.
                 page.work(evaluation.reading.take_texts());
                 if matches.is_some() {
@@ -117,6 +118,7 @@ impl Walk {
                     return Ok(self.last);
                 }
                 self.enters(evaluation, &rnode, name)?;
+                page.work_also(evaluation.viewer.take_work());
             }
             self.last = Some(path);
         }
@@ -176,8 +178,8 @@ impl Level {
 }
 
 /// Returns the file that a name leads to; `None` if its row is missing or damaged.
-fn node(
-    evaluation: &Evaluation<'_>,
+pub(super) fn node(
+    tree: &Tree,
     dir: InodeId,
     hash: NameHash,
     row: &NameRow,
@@ -185,7 +187,7 @@ fn node(
     Ok(match row {
         NameRow::Rnode(rnode) => Some((Handle::at(rnode.ino, dir, hash), rnode.clone())),
         NameRow::Link { ino, .. } => {
-            let rnode = undamaged(evaluation.reading.tree.rnode(*ino))?;
+            let rnode = undamaged(tree.rnode(*ino))?;
             rnode.map(|rnode| (Handle::own(*ino), rnode))
         }
     })

@@ -74,7 +74,9 @@ impl Policy {
         guest.chains().iter().map(of_chain).collect()
     }
 
-    /// Returns the rights of the guests that are connected, those after a session.
+    /// Returns the rights of the guests that are connected, those after a session. A guest that
+    /// asks is told of those others who have a right to the node, and not of the tests that deny
+    /// them more: these may be about something else.
     ///
     /// # Errors
     /// As [`Policy::access_of`].
@@ -82,6 +84,7 @@ impl Policy {
         &self,
         node: AccessTo<'_>,
         after: SessionId,
+        asker: Option<&Guest>,
     ) -> Result<AccessPage, Error> {
         let mut guests: Vec<Arc<Guest>> = {
             let guests = self.guests.read();
@@ -90,14 +93,18 @@ impl Policy {
         guests.sort_unstable_by_key(|guest| guest.session);
         let mut page = Vec::new();
         for guest in guests {
+            let mut access = self.access_of(node, &guest)?;
+            if asker.is_some_and(|asker| asker.session != guest.session) {
+                access.retain(|access| !access.rights.is_empty());
+                let denied = access.iter_mut().flat_map(|access| &mut access.denied);
+                denied.for_each(|denied| denied.detail.clear());
+            }
             // A guest is in one page.
-            if page.len() + guest.chains().len() > limits::ACCESS_GUESTS {
+            if page.len() + access.len() > limits::ACCESS_GUESTS {
                 return Ok(AccessPage { guests: page, more: true });
             }
-            page.extend(self.access_of(node, &guest)?);
+            page.extend(access);
         }
-        // A guest may have attached one more meanwhile.
-        page.truncate(limits::ACCESS_GUESTS);
         Ok(AccessPage { guests: page, more: false })
     }
 

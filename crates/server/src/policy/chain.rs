@@ -212,3 +212,10 @@ pub(super) fn revokes(revocation: &Revocation, texts: &[Vec<u8>], principal: &[u
                 && credential.verify().is_ok()
         })
 }
+
+/// Returns the share of a credential with this id, if its signature is valid and it has the form of
+/// Pelago's shares.
+pub(super) fn share_of(text: &[u8], id: &[u8; 32]) -> Option<Grant> {
+    let link = Link::read(text).ok().filter(|link| link.id == *id)?;
+    link.verified().ok()?.share
+}

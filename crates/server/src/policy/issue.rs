@@ -18,7 +18,7 @@ use pelago_keynote::{
 use pelago_meta::shard::{Placement, Shard};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
-use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, limits};
+use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, Operation, limits};
 use rustix::fs::OFlags;
 
 use super::chain::{Chain, Link};
@@ -136,6 +136,7 @@ impl Policy {
             policy: &policy,
             chain,
             principal: Principal(guest.principal),
+            operation: Some(Operation::Issue),
             object: dir.ino,
             name: None,
             volume: &self.volume_text,

@@ -1,11 +1,12 @@
 //! Revocations: credentials and keys that are taken back.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pelago_keynote::{Assertion, Grant, Principal, Revocation, RevocationSubject};
+use pelago_keynote::{Assertion, Grant, Principal, Revocation, RevocationSubject, SharedObject};
 use pelago_store::report::volume_failed;
 use pelago_store::volume;
-use pelago_wire::{Code, Error, limits};
+use pelago_wire::{Code, Error, Handle, InodeId, limits};
 
 use super::chain::{self, Chain};
 use super::{Guest, Policy, moment};
@@ -41,6 +42,13 @@ pub(crate) struct Revoked {
     pub(crate) ended: Vec<[u8; 32]>,
 }
 
+/// A guest that takes something back.
+pub(crate) struct Revoker<'a> {
+    pub(crate) guest: &'a Guest,
+    /// Returns whether it may audit a node.
+    pub(crate) may_audit: &'a dyn Fn(Handle) -> Result<bool, Error>,
+}
+
 impl Policy {
     /// Returns whether a guest, a credential of its chain, or a signer of one is revoked. A
     /// licensee that is neither the guest nor a signer has no part in the chain.
@@ -56,18 +64,19 @@ impl Policy {
     }
 
     /// Reads a sentence that revokes a credential of this volume, or a key. A guest revokes what it
-    /// has signed itself: `texts` has that credential. The keys of others are for a root; its own
-    /// ones the file `policy` has.
+    /// has signed itself, and what it may audit: `texts` has that credential; of one by which a
+    /// guest is connected the id suffices. The keys of others are for a root; its own ones the file
+    /// `policy` has.
     ///
     /// # Errors
     /// `Invalid` if it is no revocation for this volume, or one of a root; `AccessDenied` if
-    /// neither a root has signed it, nor this guest, for its own credential; `NoSpace` if too much
-    /// is revoked.
+    /// neither a root has signed it, nor this guest, for a credential that it may take back;
+    /// `NoSpace` if too much is revoked; errors of the table.
     pub(crate) fn read_revocation(
         &self,
         sentence: &[u8],
         texts: &[Vec<u8>],
-        guest: Option<&Guest>,
+        revoker: Option<&Revoker<'_>>,
     ) -> Result<Revoked, Error> {
         let revocation = Revocation::parse(sentence).map_err(|error| {
             tracing::info!(%error, "a sentence that takes nothing back");
@@ -79,9 +88,14 @@ impl Policy {
         revocation.verify().map_err(|_| Code::AccessDenied)?;
         let is_of_root =
             self.is_root(&revocation.by) && !self.revoked.read().contains_key(&revocation.by.0);
-        let is_of_guest =
-            || guest.is_some_and(|guest| chain::revokes(&revocation, texts, &guest.principal));
-        if !is_of_root && !is_of_guest() {
+        let is_of_guest = match revoker.filter(|_| !is_of_root) {
+            Some(revoker) => {
+                chain::revokes(&revocation, texts, &revoker.guest.principal)
+                    || self.may_revoke(&revocation, texts, revoker)?
+            }
+            None => false,
+        };
+        if !is_of_root && !is_of_guest {
             return Err(Code::AccessDenied.into());
         }
         if let RevocationSubject::Key(key) = revocation.subject
@@ -117,6 +131,53 @@ impl Policy {
         };
         let ended = revoked.iter().filter(|(_, taken)| has_ended(taken)).map(|(id, _)| *id);
         ended.take(DROPPED).collect()
+    }
+
+    /// Returns whether a guest may take a credential back because it may audit all that this
+    /// grants. It may not take back one by which it has its own rights: who has shared something
+    /// with it is above it. Of a credential in another form than Pelago's it is not known what it
+    /// grants.
+    ///
+    /// # Errors
+    /// As [`Revoker::may_audit`].
+    fn may_revoke(
+        &self,
+        revocation: &Revocation,
+        texts: &[Vec<u8>],
+        revoker: &Revoker<'_>,
+    ) -> Result<bool, Error> {
+        let Revoker { guest, may_audit } = revoker;
+        let RevocationSubject::Credential(id) = revocation.subject else { return Ok(false) };
+        let mut own = guest.chains().into_iter();
+        let is_own = own.any(|chain| chain.links.iter().any(|link| link.id == id.0));
+        if revocation.by.0 != guest.principal || is_own {
+            return Ok(false);
+        }
+        let share = match texts {
+            [] => self.share_in_use(&id.0),
+            [text] => chain::share_of(text, &id.0),
+            _ => None,
+        };
+        let share = share.filter(|share| share.volume == self.volume.0);
+        let Some(Grant { object, .. }) = share else { return Ok(false) };
+        let (node, is_all) = match object {
+            SharedObject::Folder(ino) | SharedObject::Name { directory: ino, .. } => {
+                (ino, self.grants_all_below(guest))
+            }
+            SharedObject::File(ino) => (ino, true),
+        };
+        Ok(is_all && may_audit(Handle::own(InodeId::from_raw(node)))?)
+    }
+
+    /// Returns the share of a credential by which a guest is connected.
+    fn share_in_use(&self, id: &[u8; 32]) -> Option<Grant> {
+        let guests: Vec<Arc<Guest>> = self.guests.read().values().flatten().cloned().collect();
+        let chains = guests.iter().flat_map(|guest| guest.chains());
+        let mut found = chains.filter_map(|chain| {
+            let link = chain.links.iter().find(|link| link.id == *id);
+            link.and_then(|link| link.share.clone())
+        });
+        found.next()
     }
 
     /// Puts a revocation in force, and forgets those whose rows were deleted with it. When this

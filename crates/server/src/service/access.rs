@@ -1,19 +1,19 @@
 //! The rights of guests to a node, and the credentials of its maker.
 
 use pelago_data::{MayBlock, OpError};
-use pelago_wire::{AccessPage, Code, Error, Handle, Reply, SessionId};
+use pelago_wire::{AccessPage, Code, Error, Handle, Operation, Reply, SessionId};
 
 use super::OpResult;
 use super::execute::Executor;
-use super::guests::UserModes;
-use crate::policy::{AccessTo, IssuedNode, User};
+use super::guests::{GuestRights, UserModes};
+use crate::policy::{AccessTo, Asker, IssuedNode, User};
 
 /// The number of attempts while directories move.
 const ATTEMPTS: u32 = 8;
 
 impl Executor<'_> {
-    /// Returns the rights to a node: a guest's own; for any other session those of the holder of
-    /// this chain, or else of all guests that are connected. Takes as long as many decisions.
+    /// Returns the rights to a node: of the holder of this chain, or else of all guests that are
+    /// connected; to a guest that may not audit the node its own. Takes as long as many decisions.
     pub(super) fn access(&self, node: Handle, chain: &[Vec<u8>], after: SessionId) -> OpResult {
         if self.may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
@@ -50,19 +50,29 @@ impl Executor<'_> {
         let position = shard.placement(node, false)?;
         let all = |guests| AccessPage { guests, more: false };
         let session = self.context.session;
-        let guest = policy.guest(session);
+        let asker = policy.asker(session);
         let attr = shard.attr(Handle::own(position.ino))?;
         let denied_by_mode = |user: &User, right| {
             let modes = UserModes { parts: self.parts, user, session };
             let denial = modes.denial(&attr, right)?;
             // A guest learns no ids of the server.
-            Some(if guest.is_some() { String::new() } else { denial })
+            Some(if matches!(asker, Asker::Trusted) { denial } else { String::new() })
         };
         let to = AccessTo { shard, position: &position, denied_by_mode: &denied_by_mode };
-        match (&guest, chain) {
-            (Some(guest), _) => policy.access_of(to, guest).map(all),
-            (None, []) => policy.access_of_all(to, after),
-            (None, texts) => policy.access_by(to, texts).map(|one| all(vec![one])),
+        match (&asker, chain) {
+            (Asker::Guest(guest), []) => {
+                let operation = Operation::Access;
+                let rights = GuestRights { parts: self.parts, guest, session, operation };
+                match rights.may_audit(node)? {
+                    true => policy.access_of_all(to, after, Some(guest)),
+                    false => policy.access_of(to, guest).map(all),
+                }
+            }
+            (Asker::Trusted, []) => policy.access_of_all(to, after, None),
+            (Asker::Guest(_) | Asker::Trusted, texts) => {
+                policy.access_by(to, texts).map(|one| all(vec![one]))
+            }
+            (Asker::AbsentGuest, _) => Err(Code::Stale.into()),
         }
     }
 }

@@ -21,10 +21,10 @@ use pelago_wire::{
 };
 
 use super::execute::Executor;
-use super::{Dispatcher, OpResult, Outcome, Submission};
+use super::{Dispatcher, OpResult, Outcome, Parts, Submission};
 use crate::completion::deliver;
-use crate::policy::{Guest, RightSet, User};
-use rights::{Found, GuestRights};
+use crate::policy::{Guest, Revoked, Revoker, RightSet, User};
+use rights::Found;
 
 mod audited;
 mod change_guard;
@@ -32,11 +32,13 @@ mod form;
 mod leases;
 mod modes;
 mod rights;
+mod searching;
 mod shown;
 
 pub(super) use change_guard::ChangeGuard;
 pub(super) use form::with_cut_mode;
 pub(super) use modes::UserModes;
+pub(super) use rights::GuestRights;
 
 /// The number of attempts to carry out a request whose node moves each time.
 const ATTEMPTS: u32 = 8;
@@ -71,6 +73,7 @@ impl Dispatcher {
         };
         // The ids that a guest's client claims are those of its own machine.
         let replayed = context.replayed.map(|replayed| Replayed { time: None, ..replayed });
+        let request = searching::by_user(request, &user);
         let context = Context { uid: user.uid, gid: user.gid, replayed, ..*context };
         let call = GuestCall { dispatcher, guest, user, context, request, attempt: 0 };
         match call.is_change() {
@@ -448,6 +451,9 @@ impl GuestCall {
         if !after.is_where(before) {
             return None;
         }
+        if self.is_answered_by_rights() && !self.is_of_guest() {
+            return Some(Err(Code::Stale.into()));
+        }
         let mut result = self.without_others(after.rights(), result);
         if let Ok(Reply::Volume(stats)) = &mut result {
             // The number of files in the volume is not granted to a guest.
@@ -558,6 +564,28 @@ fn names_of_users(names: &[u8]) -> Vec<u8> {
     each.filter(|name| xattr::is_of_users(name)).flatten().copied().collect()
 }
 
+/// Reads a sentence that takes something back, in this session.
+///
+/// # Errors
+/// As [`Policy::read_revocation`](crate::policy::Policy::read_revocation).
+fn read_revocation(
+    parts: &Parts,
+    session: SessionId,
+    sentence: &[u8],
+    chain: &[Vec<u8>],
+) -> Result<Revoked, Error> {
+    let guest = parts.policy.guest(session);
+    let may_audit = |node| match guest.as_deref() {
+        Some(guest) => {
+            let operation = Operation::Revoke;
+            GuestRights { parts, guest, session, operation }.may_audit(node)
+        }
+        None => Ok(false),
+    };
+    let revoker = guest.as_deref().map(|guest| Revoker { guest, may_audit: &may_audit });
+    parts.policy.read_revocation(sentence, chain, revoker.as_ref())
+}
+
 impl Executor<'_> {
     /// Revokes a credential or a key. When this returns, the revocation is in force; the reply is
     /// sent when it is safe, and the guests with it have no session and no lease.
@@ -566,8 +594,7 @@ impl Executor<'_> {
         if self.may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
         }
-        let guest = parts.policy.guest(self.context.session);
-        let revoked = parts.policy.read_revocation(sentence, chain, guest.as_deref())?;
+        let revoked = read_revocation(parts, self.context.session, sentence, chain)?;
         parts.policy.announce_revocations()?;
         let row = RevocationRow { end: revoked.end, sentence };
         parts.shard.revoke(revoked.id, &row, revoked.is_of_root, &revoked.ended)?;

@@ -1,16 +1,20 @@
 //! Requests for names that need more than the shard: open files, disk space, or a search.
 
+use std::sync::Arc;
+
 use pelago_data::{MayBlock, OpError};
 use pelago_meta::reply_cache::OpContext;
 use pelago_meta::shard::{Move, NewInode, Page, Removed};
 use pelago_search::Searched;
 use pelago_store::clock;
 use pelago_wire::{
-    Code, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, RenameFlags, Reply, Search, Tags,
+    Code, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, Operation, RenameFlags, Reply,
+    Search, Tags,
 };
 
 use super::execute::{Executor, entry};
 use super::{Dispatcher, OpResult, Outcome, Parts};
+use crate::policy::{Asker, Guest};
 use crate::replaced::ReplacedFile;
 
 impl Dispatcher {
@@ -95,7 +99,13 @@ impl Executor<'_> {
         match self.may_block {
             MayBlock::No => Err(OpError::WouldBlock),
             MayBlock::Yes => {
-                let page = Searched { shard, content, index }.page(self.context, dir, search)?;
+                let searched = Searched { shard, content, index };
+                let page = match self.asking_guest()? {
+                    Some(guest) => self.search_as(&guest, Operation::Search, |view| {
+                        searched.page_for_guest(self.context, dir, search, view)
+                    })?,
+                    None => searched.page(self.context, dir, search)?,
+                };
                 Ok(Reply::Found(page).into())
             }
         }
@@ -106,9 +116,27 @@ impl Executor<'_> {
         match self.may_block {
             MayBlock::No => Err(OpError::WouldBlock),
             MayBlock::Yes => {
-                Ok(Reply::Tagged(pelago_search::tags(&self.parts.shard, self.context, dir, tags)?)
-                    .into())
+                let Parts { shard, .. } = self.parts;
+                let page = match self.asking_guest()? {
+                    Some(guest) => self.search_as(&guest, Operation::Tags, |view| {
+                        pelago_search::tags_for_guest(shard, self.context, dir, tags, view)
+                    })?,
+                    None => pelago_search::tags(shard, self.context, dir, tags)?,
+                };
+                Ok(Reply::Tagged(page).into())
             }
+        }
+    }
+
+    /// Returns the guest whose request this is; `None` for another session's.
+    ///
+    /// # Errors
+    /// `Stale` for a guest whose client has not come back.
+    fn asking_guest(&self) -> Result<Option<Arc<Guest>>, Error> {
+        match self.parts.policy.asker(self.context.session) {
+            Asker::Trusted => Ok(None),
+            Asker::Guest(guest) => Ok(Some(guest)),
+            Asker::AbsentGuest => Err(Code::Stale.into()),
         }
     }
 

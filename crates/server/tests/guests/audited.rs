@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pelago_keynote::{Assertion, Grant, Revocation, Right, Rights, hex, policy};
-use pelago_wire::{Code, Handle, InodeId, NewMode, Request, SetAttr};
+use pelago_wire::{Asker, Code, Handle, InodeId, NewMode, Request, Search, SessionId, SetAttr};
 use serde_json::Value;
 
 use super::keys;
@@ -308,4 +308,31 @@ fn a_chain_that_is_attached_has_lines_of_its_own() {
     attach();
     let refusal = &wait_for(&world, "refusal", 1)[0];
     assert_eq!((&refusal["credential"], &refusal["why"]), (&id(&text).into(), &"revoked".into()));
+}
+
+/// What the server reads for a guest is in the log as what the guest reads itself.
+#[test]
+fn searches_and_questions_about_others_are_uses_and_denials() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let guest_for = |letters: &str| {
+        let share = Grant { rights: letters.parse().unwrap(), ..world.to_read(shared.ino) };
+        world.begin(world.admit(2, &[&world.signed(1, 2, &share)]).unwrap()).unwrap()
+    };
+    let asker = Asker::default();
+    let search = Search { query: b"name~*".to_vec(), hits: 9, after: None, asker };
+    let search = Request::Search { dir: shared, search };
+    world.ask(&guest_for("r"), search.clone()).unwrap();
+    let line = &wait_for(&world, "use", 1)[0];
+    assert_eq!((&line["operation"], &line["rights"]), (&"search".into(), &"r".into()));
+    assert_eq!(line["node"], shared.ino.raw());
+    let writer = guest_for("w");
+    assert_eq!(world.ask(&writer, search).map(drop), Err(Code::AccessDenied));
+    let chain = vec![world.credential(3, shared.ino).into_bytes()];
+    let access = Request::Access { node: shared, chain, after: SessionId(0) };
+    assert_eq!(world.ask(&writer, access).map(drop), Err(Code::AccessDenied));
+    let denials = wait_for(&world, "denial", 2);
+    let told = [0, 1].map(|at| (&denials[at]["operation"], &denials[at]["rights"]));
+    let expected = [(&"search".into(), &"r".into()), (&"access".into(), &"a".into())];
+    assert_eq!(told, expected);
 }

@@ -51,6 +51,8 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::List
         | Operation::GetXattr
         | Operation::ListXattr
+        | Operation::Search
+        | Operation::Tags
         | Operation::Access => Rule::OnNode,
         Operation::Read | Operation::Seek => Rule::OnOpen,
         Operation::Release | Operation::Flush | Operation::Fsync => Rule::OnOwnOpen,
@@ -68,8 +70,6 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::Rename
         | Operation::SetXattr
         | Operation::RemoveXattr
-        | Operation::Search
-        | Operation::Tags
         // The guest has made nothing.
         | Operation::Issue
         | Operation::Step
@@ -230,7 +230,7 @@ fn about_node(operation: Operation, target: Target) -> Request {
         Operation::StatFs => Request::StatFs,
         Operation::Search => {
             let asker = Asker { groups: vec![0], reads_all: true };
-            let search = Search { query: b"name:*".to_vec(), hits: 100, after: None, asker };
+            let search = Search { query: b"name~*".to_vec(), hits: 100, after: None, asker };
             Request::Search { dir: node, search }
         }
         Operation::Tags => {

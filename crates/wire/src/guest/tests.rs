@@ -25,7 +25,7 @@ const ADDED: &[(&str, &str)] = &[
     ("`d`", "the directory of a name that `rename` replaces"),
     ("`x`", "the execute bits of files are shown"),
     ("`g`", "to share it on"),
-    ("`a`", "to read the log of accesses (not built yet)"),
+    ("`a`", "`pelago revoke` of what is shared in it"),
 ];
 
 /// A request, with the words of the document for each right that it needs, in their order.
@@ -220,6 +220,7 @@ const fn row_of(right: GuestRight) -> &'static str {
         GuestRight::Write => "`w`",
         GuestRight::Create => "`c`",
         GuestRight::Delete => "`d`",
+        GuestRight::Audit => "`a`",
     }
 }
 

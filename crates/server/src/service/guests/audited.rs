@@ -124,5 +124,6 @@ const fn named(right: GuestRight) -> &'static [Right] {
         GuestRight::Write => &[Right::Write],
         GuestRight::Create => &[Right::Create],
         GuestRight::Delete => &[Right::Delete],
+        GuestRight::Audit => &[Right::Audit],
     }
 }

@@ -13,9 +13,9 @@ use pelago_wire::{
     Operation, Replayed, Request, SessionId,
 };
 
-use super::form;
 use super::modes::UserModes;
 use super::rights::GuestRights;
+use super::{form, read_revocation};
 use crate::policy::Asker;
 use crate::service::{Call, Dispatcher};
 
@@ -108,12 +108,10 @@ impl Dispatcher {
 
     /// Returns whether a request moves a directory, or has a sentence that takes something back.
     fn takes_rights(&self, call: &Call, request: &Request) -> bool {
-        let policy = &self.parts.policy;
         let Request::Revoke { sentence, chain } = request else {
             return self.moves_dir(request, call.expected);
         };
-        let guest = policy.guest(call.context.session);
-        policy.read_revocation(sentence, chain, guest.as_deref()).is_ok()
+        read_revocation(&self.parts, call.context.session, sentence, chain).is_ok()
     }
 
     fn check_change(

@@ -17,12 +17,12 @@ const ATTEMPTS: u32 = 8;
 
 /// The rights of a guest, and the parts that decide about them.
 #[derive(Clone, Copy)]
-pub(super) struct GuestRights<'a> {
-    pub(super) parts: &'a Parts,
-    pub(super) guest: &'a Guest,
-    pub(super) session: SessionId,
+pub(in crate::service) struct GuestRights<'a> {
+    pub(in crate::service) parts: &'a Parts,
+    pub(in crate::service) guest: &'a Guest,
+    pub(in crate::service) session: SessionId,
     /// The operation that the rights are for.
-    pub(super) operation: Operation,
+    pub(in crate::service) operation: Operation,
 }
 
 /// The position of a subject, and the rights of the guest to it.
@@ -46,6 +46,18 @@ impl GuestRights<'_> {
         match granted.all(|((right, subject), found)| self.suffices(right, subject, found.rights)) {
             true => Ok(found),
             false => Err(Code::AccessDenied.into()),
+        }
+    }
+
+    /// Returns whether the guest may audit a node; not if there is none.
+    ///
+    /// # Errors
+    /// `Busy` if directories move all the time; errors of the table.
+    pub(in crate::service) fn may_audit(&self, node: Handle) -> Result<bool, Error> {
+        match self.check_right(GuestRight::Audit, GuestSubject::Node(node)) {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.code, Code::AccessDenied | Code::Stale) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -77,6 +89,7 @@ impl GuestRights<'_> {
             }
             (GuestRight::Create, _) => has(Right::Create),
             (GuestRight::Delete, _) => has(Right::Delete),
+            (GuestRight::Audit, _) => has(Right::Audit),
         }
     }
 

@@ -1,0 +1,98 @@
+//! Searches of guests.
+//!
+//! The answer to a search is computed by the server, so no kernel of the guest checks it. It has
+//! only what the guest could find by listings, `open` and `read` in its own mount: files that it may
+//! read, in directories that it may list, both by its rights and as the user as whom it acts.
+
+use std::sync::Arc;
+
+use pelago_keynote::Right;
+use pelago_search::GuestView;
+use pelago_wire::{Asker as Process, Code, Error, GuestSubject, Handle, Operation, Request};
+
+use super::GuestCall;
+use super::rights::GuestRights;
+use crate::policy::{Asker, Guest, User};
+use crate::service::execute::Executor;
+
+/// The work of a decision whose conditions may have any form, in names that are compared with a
+/// query: as much as that of a text.
+const DECISION_NAMES: u32 = 64;
+
+impl Executor<'_> {
+    /// Calls `search` with the rights of a guest.
+    ///
+    /// # Errors
+    /// Those of `search`.
+    pub(in crate::service) fn search_as<T>(
+        &self,
+        guest: &Guest,
+        operation: Operation,
+        search: impl FnOnce(&GuestView<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let policy = &self.parts.policy;
+        let session = self.context.session;
+        let rights = GuestRights { parts: self.parts, guest, session, operation };
+        // The directory that is searched may be read: that was decided before.
+        let grants_all = policy.grants_all_below(guest);
+        let may_read = |node| if grants_all { Ok(true) } else { rights.may_read(node) };
+        let decision_names = match grants_all {
+            true => 0,
+            false if policy.decides_by_shares(guest) => 1,
+            false => DECISION_NAMES,
+        };
+        search(&GuestView { may_read: &may_read, decision_names })
+    }
+}
+
+impl GuestRights<'_> {
+    /// Returns whether the guest may list a directory, or read a file.
+    ///
+    /// # Errors
+    /// `Busy` if directories move all the time; errors of the table.
+    fn may_read(&self, node: Handle) -> Result<bool, Error> {
+        match self.find(GuestSubject::Node(node)) {
+            Ok(found) => Ok(found.rights.has(Right::Read)),
+            Err(error) if error.code == Code::Stale => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl GuestCall {
+    /// Returns whether the server computes the answer by the rights of the session, which it looks
+    /// up when it carries the request out.
+    pub(super) const fn is_answered_by_rights(&self) -> bool {
+        matches!(
+            self.request,
+            Request::Search { .. } | Request::Tags { .. } | Request::Access { .. }
+        )
+    }
+
+    /// Returns whether the session is still that of the guest. One that has ended is unknown, so
+    /// that its requests would be carried out as those of a session with all rights.
+    pub(super) fn is_of_guest(&self) -> bool {
+        matches!(
+            self.dispatcher.parts.policy.asker(self.context.session),
+            Asker::Guest(guest) if Arc::ptr_eq(&guest, &self.guest)
+        )
+    }
+}
+
+/// Returns a request as it is carried out: a guest searches as the user as whom it acts, whatever
+/// its client says of the process.
+pub(super) fn by_user(mut request: Request, user: &User) -> Request {
+    if let Some(asker) = asker_of(&mut request) {
+        *asker = Process { groups: user.groups.clone(), reads_all: user.uid == 0 };
+    }
+    request
+}
+
+/// Returns the process of a search.
+const fn asker_of(request: &mut Request) -> Option<&mut Process> {
+    match request {
+        Request::Search { search, .. } => Some(&mut search.asker),
+        Request::Tags { tags, .. } => Some(&mut tags.asker),
+        _ => None,
+    }
+}
