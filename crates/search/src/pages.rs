@@ -3,8 +3,8 @@
 //! A page is found in a snapshot of the rows, on the thread of its caller: no operation waits for
 //! it. Every file is compared with the query by its row. It is a hit only if the asker may read it,
 //! and may list and search all directories down to it; that is decided before any file is counted,
-//! and before the page is cut. A guest is shown only what it is granted, besides. A page fails if a row or a text cannot be read; a damaged row is
-//! left out.
+//! and before the page is cut. A guest is shown only what it is granted, besides. A page fails if a
+//! row or a text cannot be read; a damaged row is left out.
 
 use pelago_find::{Expr, Query, Term};
 use pelago_meta::process::Process;
@@ -138,8 +138,8 @@ pub fn tags(shard: &Shard, context: &Context, dir: Handle, tags: &Tags) -> Resul
 }
 
 /// Returns the keys of tags, or the values of one key, of the files below a directory, to a guest.
-/// Of more than [`pelago_wire::limits::GUEST_TAG_NAMES`] names below the directory some are not looked at, and
-/// there may be more.
+/// Of more than [`pelago_wire::limits::GUEST_TAG_NAMES`] names below the directory some are not
+/// looked at, and there may be more.
 ///
 /// # Errors
 /// As [`tags`], but never `Busy`.

@@ -28,8 +28,9 @@ mod words;
 const AFTER: &str = "\
 In the mount of a volume that is up on this machine it lists the guests that are connected now, \
 each with its rights to PATH: r to read, w to write, x to run programs, c to create, d to remove, \
-g to share it on, a to see what others have there, and to take it back. A guest who is not connected is not listed: no \
-server knows of a credential before it is used. --for FILE asks about such a credential.
+g to share it on, a to see what others have there, and to take it back. A guest who is not \
+connected is not listed: no server knows of a credential before it is used. --for FILE asks about \
+such a credential.
 
 In the mount of `pelago attach` it prints the rights of this user there. With the right \
 `a` to PATH it lists the other guests who have a right to it, too, and --for may be used.

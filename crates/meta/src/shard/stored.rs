@@ -109,8 +109,8 @@ pub(crate) fn xattr(
     Ok(Some(row.value.to_vec()))
 }
 
-/// Returns the names of all extended attributes of a file except access control lists, each followed
-/// by a NUL.
+/// Returns the names of all extended attributes of a file except access control lists, each
+/// followed by a NUL.
 pub(crate) fn xattr_names(table: &dyn TableRead, ino: InodeId) -> Result<Vec<u8>, Error> {
     let key = key::xattr_names(ino);
     let Some(value) = get(table, &key)? else { return Ok(Vec::new()) };

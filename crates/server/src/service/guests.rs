@@ -13,17 +13,15 @@ use std::sync::Arc;
 
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_keynote::Right;
-use pelago_store::rows::RevocationRow;
 use pelago_wire::{
     Attr, Bulk, Code, Context, DirEntry, Done, Effect, Error, ForGuest, GuestGrant, GuestRefusal,
     GuestSubject, Handle, InodeId, LockMode, OpenEffect, Operation, RecordedPeer, Replayed, Reply,
     Request, SessionId, SessionRecord, VolumeStats, xattr,
 };
 
-use super::execute::Executor;
-use super::{Dispatcher, OpResult, Outcome, Parts, Submission};
+use super::{Dispatcher, Submission};
 use crate::completion::deliver;
-use crate::policy::{Guest, Revoked, Revoker, RightSet, User};
+use crate::policy::{Guest, RightSet, User};
 use rights::Found;
 
 mod audited;
@@ -31,6 +29,7 @@ mod change_guard;
 mod form;
 mod leases;
 mod modes;
+mod revoking;
 mod rights;
 mod searching;
 mod shown;
@@ -562,43 +561,4 @@ impl Granted {
 fn names_of_users(names: &[u8]) -> Vec<u8> {
     let each = names.split_inclusive(|byte| *byte == 0);
     each.filter(|name| xattr::is_of_users(name)).flatten().copied().collect()
-}
-
-/// Reads a sentence that takes something back, in this session.
-///
-/// # Errors
-/// As [`Policy::read_revocation`](crate::policy::Policy::read_revocation).
-fn read_revocation(
-    parts: &Parts,
-    session: SessionId,
-    sentence: &[u8],
-    chain: &[Vec<u8>],
-) -> Result<Revoked, Error> {
-    let guest = parts.policy.guest(session);
-    let may_audit = |node| match guest.as_deref() {
-        Some(guest) => {
-            let operation = Operation::Revoke;
-            GuestRights { parts, guest, session, operation }.may_audit(node)
-        }
-        None => Ok(false),
-    };
-    let revoker = guest.as_deref().map(|guest| Revoker { guest, may_audit: &may_audit });
-    parts.policy.read_revocation(sentence, chain, revoker.as_ref())
-}
-
-impl Executor<'_> {
-    /// Revokes a credential or a key. When this returns, the revocation is in force; the reply is
-    /// sent when it is safe, and the guests with it have no session and no lease.
-    pub(super) fn revoke(&self, sentence: &[u8], chain: &[Vec<u8>]) -> OpResult {
-        let parts = self.parts;
-        if self.may_block == MayBlock::No {
-            return Err(OpError::WouldBlock);
-        }
-        let revoked = read_revocation(parts, self.context.session, sentence, chain)?;
-        parts.policy.announce_revocations()?;
-        let row = RevocationRow { end: revoked.end, sentence };
-        parts.shard.revoke(revoked.id, &row, revoked.is_of_root, &revoked.ended)?;
-        parts.policy.revoke(&revoked);
-        Ok(Outcome::WhenRevoked(Reply::Done))
-    }
 }

@@ -13,9 +13,10 @@ use pelago_wire::{
     Operation, Replayed, Request, SessionId,
 };
 
+use super::form;
 use super::modes::UserModes;
+use super::revoking::read_revocation;
 use super::rights::GuestRights;
-use super::{form, read_revocation};
 use crate::policy::Asker;
 use crate::service::{Call, Dispatcher};
 

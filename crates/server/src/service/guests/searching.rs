@@ -1,8 +1,8 @@
 //! Searches of guests.
 //!
 //! The answer to a search is computed by the server, so no kernel of the guest checks it. It has
-//! only what the guest could find by listings, `open` and `read` in its own mount: files that it may
-//! read, in directories that it may list, both by its rights and as the user as whom it acts.
+//! only what the guest could find by listings, `open` and `read` in its own mount: files that it
+//! may read, in directories that it may list, both by its rights and as the user as whom it acts.
 
 use std::sync::Arc;
 

@@ -1,0 +1,49 @@
+//! Revocations: sentences that take a credential or a key back.
+
+use pelago_data::{MayBlock, OpError};
+use pelago_store::rows::RevocationRow;
+use pelago_wire::{Error, Operation, Reply, SessionId};
+
+use super::rights::GuestRights;
+use crate::policy::{Revoked, Revoker};
+use crate::service::execute::Executor;
+use crate::service::{OpResult, Outcome, Parts};
+
+/// Reads a sentence that takes something back, in this session.
+///
+/// # Errors
+/// As [`Policy::read_revocation`](crate::policy::Policy::read_revocation).
+pub(super) fn read_revocation(
+    parts: &Parts,
+    session: SessionId,
+    sentence: &[u8],
+    chain: &[Vec<u8>],
+) -> Result<Revoked, Error> {
+    let guest = parts.policy.guest(session);
+    let may_audit = |node| match guest.as_deref() {
+        Some(guest) => {
+            let operation = Operation::Revoke;
+            GuestRights { parts, guest, session, operation }.may_audit(node)
+        }
+        None => Ok(false),
+    };
+    let revoker = guest.as_deref().map(|guest| Revoker { guest, may_audit: &may_audit });
+    parts.policy.read_revocation(sentence, chain, revoker.as_ref())
+}
+
+impl Executor<'_> {
+    /// Revokes a credential or a key. When this returns, the revocation is in force; the reply is
+    /// sent when it is safe, and the guests with it have no session and no lease.
+    pub(in crate::service) fn revoke(&self, sentence: &[u8], chain: &[Vec<u8>]) -> OpResult {
+        let parts = self.parts;
+        if self.may_block == MayBlock::No {
+            return Err(OpError::WouldBlock);
+        }
+        let revoked = read_revocation(parts, self.context.session, sentence, chain)?;
+        parts.policy.announce_revocations()?;
+        let row = RevocationRow { end: revoked.end, sentence };
+        parts.shard.revoke(revoked.id, &row, revoked.is_of_root, &revoked.ended)?;
+        parts.policy.revoke(&revoked);
+        Ok(Outcome::WhenRevoked(Reply::Done))
+    }
+}
