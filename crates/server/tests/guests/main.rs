@@ -9,6 +9,7 @@ mod chains;
 mod files;
 mod keys;
 mod kinds;
+mod moves;
 mod opens;
 mod places;
 mod races;
