@@ -6,6 +6,7 @@
 
 mod bulk;
 mod discfs;
+mod guests;
 mod peers;
 
 use std::fs;
@@ -43,6 +44,8 @@ struct Options {
     bulk: bool,
     /// DisCFS's measurements alone, with all memory limited.
     discfs: bool,
+    /// A guest's mount beside a machine's, and revocations.
+    guests: bool,
     json: bool,
 }
 
@@ -57,6 +60,7 @@ impl Default for Options {
             mib: 256,
             bulk: false,
             discfs: false,
+            guests: false,
             json: false,
         }
     }
@@ -81,6 +85,14 @@ impl Options {
                     options.mib = discfs::MIB;
                     options.others = discfs::OTHERS.map(str::to_owned).to_vec();
                 }
+                "--guests" => {
+                    options.guests = true;
+                    options.rounds = guests::ROUNDS;
+                    options.names = guests::NAMES;
+                    options.mib = guests::MIB;
+                    options.others = guests::OTHERS.map(str::to_owned).to_vec();
+                    options.benches = guests::BENCHES.map(str::to_owned).to_vec();
+                }
                 "--json" => options.json = true,
                 "--rounds" => options.rounds = arguments::number(value()?, "rounds")?,
                 "--names" => options.names = arguments::number(value()?, "names")?,
@@ -98,7 +110,11 @@ impl Options {
 impl Options {
     /// Returns the file systems that can be chosen.
     const fn known(&self) -> &'static [&'static str] {
-        if self.discfs { &discfs::OTHERS } else { &OTHERS }
+        match () {
+            () if self.discfs => &discfs::OTHERS,
+            () if self.guests => &guests::OTHERS,
+            () => &OTHERS,
+        }
     }
 }
 
@@ -124,6 +140,9 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     if options.discfs {
         return discfs::run(&options, &pelago, &logs);
     }
+    if options.guests {
+        return guests::run(&options, &pelago, &logs);
+    }
     let is_chosen = |name: &str| name == "pelago" || options.others.iter().any(|it| it == name);
     let kinds: Vec<_> = KINDS.iter().filter(|kind| is_chosen(kind.name)).collect();
     let packages = kinds.iter().flat_map(|kind| kind.packages).chain(&PACKAGES);
@@ -136,7 +155,8 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let mut measured = json!({ "version": 1 });
     let mut good = true;
     for bench in &options.benches {
-        let report = options.bench(&pelago, bench, &peers)?;
+        let report = options.measure(&pelago, bench, &peers)?;
+        print_table(&report);
         good &= creates_are_fast(&report);
         measured[bench.as_str()] = report;
     }
@@ -154,8 +174,8 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
 }
 
 impl Options {
-    /// Runs `pelago bench` on all mounts, and prints its table.
-    fn bench(&self, pelago: &Path, bench: &str, peers: &[Peer]) -> Result<Value, String> {
+    /// Runs `pelago bench` on all mounts.
+    fn measure(&self, pelago: &Path, bench: &str, peers: &[Peer]) -> Result<Value, String> {
         let mut command = Command::new(pelago);
         command.args(["bench", bench, "--json", "--rounds", &self.rounds.to_string()]);
         let names = self.names.to_string();
@@ -179,7 +199,6 @@ impl Options {
         let mut report: Value = serde_json::from_slice(&output.stdout)
             .map_err(|why| format!("pelago bench {bench}: {why}"))?;
         report["contenders"] = peers.iter().map(|peer| peer.name).collect();
-        print_table(&report);
         Ok(report)
     }
 }
@@ -273,8 +292,11 @@ mod tests {
         assert_eq!((bulk.mib, bulk.benches.len(), bulk.others.len()), (64, 0, 0));
         let discfs = Options::parse(&words(&["--discfs", "--others", "guest,ext4"])).unwrap();
         assert_eq!((discfs.mib, discfs.others), (512, words(&["guest", "ext4"])));
+        let guests = Options::parse(&words(&["--guests", "--rounds", "1"])).unwrap();
+        assert_eq!((guests.rounds, guests.others), (1, words(&["sshfs"])));
         for wrong in [
             &["--others", "nfs"][..],
+            &["--guests", "--others", "ext4"],
             &["--discfs", "--others", "gluster"],
             &["--rounds"],
             &["meta"],

@@ -9,7 +9,7 @@
 //! policy or revocations moves.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -105,7 +105,7 @@ pub(crate) struct Policy {
     /// Verified chains, by their ids.
     chains: Cache<[u8; 32], Arc<Chain>>,
     /// The sessions of guests; `None` for one of an earlier run whose client has not come back.
-    guests: RwLock<HashMap<SessionId, Option<Arc<Guest>>>>,
+    guests: RwLock<BTreeMap<SessionId, Option<Arc<Guest>>>>,
     /// True if there is a session of a guest.
     any: AtomicBool,
     decisions: Decisions,
@@ -140,7 +140,26 @@ pub(crate) struct Guest {
     /// The files and directories that it has made. A leaf lock but for those of the shard and of
     /// the revocations.
     made_nodes: Mutex<MadeNodes>,
-    acting: ActingUser,
+    standing: Mutex<Option<Standing>>,
+}
+
+/// The circumstances of all rights, but for the places of nodes. While they are equal, no right of
+/// a guest changes, but that it attaches further chains, and none ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terms {
+    rights_number: u64,
+    /// The seconds since 1970.
+    seconds: u64,
+}
+
+/// What is known of a guest under some terms.
+#[derive(Clone)]
+struct Standing {
+    terms: Terms,
+    /// True if the chain that it has presented is in force.
+    is_valid: bool,
+    /// The user as whom it acts.
+    user: Option<Arc<User>>,
 }
 
 /// The session that a request comes from.
@@ -178,9 +197,6 @@ impl Guest {
         self.made.lock()
     }
 }
-
-/// The user as whom a guest acts, with the rights number under which it was found.
-type ActingUser = Mutex<Option<(u64, Option<Arc<User>>)>>;
 
 impl Policy {
     /// Returns the policy of the volume in this folder. The pool writes the audit log; `None` if
@@ -286,7 +302,7 @@ impl Policy {
         let begun = if known.is_none_or(|known| known.chain.id != chain.id) {
             let made = Mutex::default();
             let made_nodes = Mutex::default();
-            let acting = ActingUser::default();
+            let standing = Mutex::default();
             let attached = Attached::default();
             let audit = SessionAudit::default();
             let guest = Arc::new(Guest {
@@ -298,7 +314,7 @@ impl Policy {
                 audit,
                 made,
                 made_nodes,
-                acting,
+                standing,
             });
             guests.insert(session, Some(Arc::clone(&guest)));
             Some(guest)
@@ -377,7 +393,7 @@ impl Policy {
 
     /// Returns whether a guest may still act at all.
     pub(crate) fn admits(&self, guest: &Guest) -> bool {
-        self.is_valid(&guest.chain, &guest.principal) && self.acting_user(guest).is_ok()
+        self.with_standing(guest, |standing| standing.is_valid && standing.user.is_some())
     }
 
     /// Returns the user as whom a guest acts: that of the nearest key above it that is bound to one
@@ -387,15 +403,27 @@ impl Policy {
     /// `Stale`, as for a chain that does not hold any more, if the guest has its rights from keys
     /// that are bound to different users, or if there is no list of these yet that can be used.
     pub(crate) fn acting_user(&self, guest: &Guest) -> Result<Arc<User>, Error> {
-        // Before the list is read: if that changes meanwhile, the user is found again.
-        let number = self.rights_number();
-        let known = guest.acting.lock().clone().filter(|known| known.0 == number);
-        let user = known.map(|known| known.1).unwrap_or_else(|| {
-            let user = self.user_of(&guest.chain, &guest.principal);
-            *guest.acting.lock() = Some((number, user.clone()));
-            user
-        });
-        user.ok_or_else(|| Code::Stale.into())
+        self.with_standing(guest, |standing| standing.user.clone())
+            .ok_or_else(|| Code::Stale.into())
+    }
+
+    /// Returns what `read` reads of a guest's standing under the present terms.
+    fn with_standing<T>(&self, guest: &Guest, read: impl Fn(&Standing) -> T) -> T {
+        // Before all that decides is read: if that changes meanwhile, it is read again.
+        let terms = self.terms();
+        let known = guest.standing.lock();
+        if let Some(known) = known.as_ref().filter(|known| known.terms == terms) {
+            return read(known);
+        }
+        let same = known.as_ref().filter(|known| known.terms.rights_number == terms.rights_number);
+        let user = same.map(|known| known.user.clone());
+        drop(known);
+        let user = user.unwrap_or_else(|| self.user_of(&guest.chain, &guest.principal));
+        let is_valid = self.is_valid(&guest.chain, &guest.principal);
+        let standing = Standing { terms, is_valid, user };
+        let result = read(&standing);
+        *guest.standing.lock() = Some(standing);
+        result
     }
 
     fn user_of(&self, chain: &Chain, principal: &[u8; 32]) -> Option<Arc<User>> {
@@ -451,16 +479,17 @@ impl Policy {
         dir: InodeId,
         operation: Operation,
     ) -> Result<RightSet, Error> {
-        let (seconds, moment) = self.now();
         let directory_moves = position.directory_moves;
+        let Terms { rights_number, seconds } = self.terms();
         // Both only grow, so that the sum is equal only if both are.
-        let rights_number = self.rights_number() + guest.attached.count() as u64;
+        let rights_number = rights_number + guest.attached.count() as u64;
         let epoch = Epoch { directory_moves, rights_number };
         let at = DecidedAt { dir, object: position.ino, version: position.version };
         let mut known = self.decisions.get(guest.session, at, epoch, seconds);
         if known.knows_all() {
             return Ok(known.granted);
         }
+        let (seconds, moment) = self.now();
         let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else {
             return Ok(RightSet::default());
         };
@@ -539,10 +568,22 @@ impl Policy {
     /// Returns the number of changes of the rights: of the policy, of the users as whom guests act,
     /// and of the revocations.
     pub(crate) fn rights_number(&self) -> u64 {
-        let of_policy = self.roots.as_ref().map_or(0, Roots::changes);
-        let of_users = self.users.as_ref().map_or(0, Users::changes);
-        // All only grow, so that the sum of two moments is equal only if all are.
-        self.revocations.load(Ordering::Acquire) + of_policy + of_users
+        // Both only grow, so that the sum of two moments is equal only if both are.
+        self.revocations.load(Ordering::Acquire) + self.changes_of_files()
+    }
+
+    /// Returns the number of changes of the policy, and of the users as whom guests act. Both only
+    /// grow, as above.
+    fn changes_of_files(&self) -> u64 {
+        let now = Instant::now();
+        let of_policy = self.roots.as_ref().map_or(0, |roots| roots.changes(now));
+        of_policy + self.users.as_ref().map_or(0, |users| users.changes(now))
+    }
+
+    /// Returns the present terms.
+    pub(crate) fn terms(&self) -> Terms {
+        let rights_number = self.rights_number();
+        Terms { rights_number, seconds: moment::seconds() }
     }
 
     /// Returns the present second and its attributes.

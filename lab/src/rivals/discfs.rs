@@ -243,7 +243,7 @@ impl Goal {
 }
 
 /// Serves a volume that is mounted there too, and mounts it by a key that its server lists.
-fn machine(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, String> {
+pub(super) fn machine(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, String> {
     let address = up(lab, home, "machine", MACHINE_PORT)?;
     let key = new_key(lab, home, "machine")?;
     let allow = ["key", "allow", &key, "-V", "volume"];
@@ -254,7 +254,7 @@ fn machine(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, Strin
 }
 
 /// Shares a folder of a volume with a key that its server does not list, and attaches it.
-fn guest(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, String> {
+pub(super) fn guest(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, String> {
     let away = home.join("guest");
     fs::create_dir(&away).map_err(|why| failed(&away, &why))?;
     // The owner's key is a root of the volume.

@@ -17,6 +17,7 @@ mod errors;
 mod find;
 mod forwarder;
 mod good;
+mod guests;
 mod keys;
 mod leases;
 mod locks;

@@ -20,7 +20,7 @@ use crate::harness::program::until;
 /// A mount that has asked nothing for this long has nothing on its way.
 const QUIET: Duration = Duration::from_millis(300);
 /// Attempts of one operation.
-const ATTEMPTS: u32 = 5;
+pub(crate) const ATTEMPTS: u32 = 5;
 /// Names in the directory that is listed.
 const NAMES: u64 = 100;
 

@@ -124,7 +124,32 @@ impl World {
 
     /// Mounts `server` on a folder of this name.
     pub(crate) fn mount(&self, server: &str, name: &str, args: &[&str]) -> FarMount {
-        let said = run(&mut self.mount_command(server, name, args)).expect_success().json();
+        self.mounted(&mut self.mount_command(server, name, args), name)
+    }
+
+    /// Shares the new folder `shared` of the volume with a key that the server does not know, and
+    /// attaches it as that guest, with all that it needs to work there, on a folder of this name.
+    pub(crate) fn attach(&self, name: &str) -> FarMount {
+        let key = self.volume.root.join("guest.key");
+        let as_guest = |args: &[&str]| {
+            let mut command = pelago(&self.volume.root, args);
+            command.env("PELAGO_KEY", &key);
+            command
+        };
+        run(&mut as_guest(&["key", "new"])).expect_success();
+        let guest = run(&mut as_guest(&["key", "show"])).expect_success().out;
+        let shared = self.volume.files().join("shared");
+        fs::create_dir(&shared).unwrap();
+        let shared = shared.to_str().unwrap();
+        let share = ["share", shared, "--to", guest.trim(), "--rights", "rwxcd", "--at"];
+        self.pelago(&[&share[..], &[self.tcp(), "--out", "cred"]].concat()).expect_success();
+        fs::create_dir_all(self.volume.root.join(name)).unwrap();
+        let attach = ["attach", "cred", name, "--detach", "--json"];
+        self.mounted(&mut as_guest(&attach), name)
+    }
+
+    fn mounted(&self, command: &mut Command, name: &str) -> FarMount {
+        let said = run(command).expect_success().json();
         let pid = said["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
         self.pids.lock().unwrap().push(pid);
         let mount = FarMount { point: self.volume.root.join(name), pid };

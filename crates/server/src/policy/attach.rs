@@ -32,6 +32,11 @@ impl Guest {
         chains.extend(self.attached.chains.read().iter().map(Arc::clone));
         chains
     }
+
+    /// Returns whether something is so for one of its chains. It allocates nothing.
+    pub(super) fn any_chain(&self, is_so: impl Fn(&Chain) -> bool) -> bool {
+        is_so(&self.chain) || self.attached.chains.read().iter().any(|chain| is_so(chain))
+    }
 }
 
 impl Policy {

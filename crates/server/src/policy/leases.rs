@@ -5,7 +5,6 @@
 //! rights: of a move of a directory by which nodes come below a directory that its chain names, or
 //! are no longer below it; of the end of its chain; and of a change of the policy.
 
-use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,35 +13,29 @@ use pelago_keynote::share::SharedObject;
 use pelago_meta::shard::Shard;
 use pelago_wire::{Code, Error, InodeId, SessionId, limits};
 
-use super::{Guest, Policy, Roots, Users};
+use super::{Guest, Policy, Roots};
 
 /// The number of attempts to find the directories above two others while directories move.
 const ATTEMPTS: u32 = 8;
 
-/// The directories above another one, and itself.
-struct Above {
-    dirs: HashSet<u64>,
-    is_complete: bool,
-}
-
-impl Above {
-    fn has(&self, ino: u64) -> bool {
-        self.dirs.contains(&ino)
-    }
-}
-
-/// Returns the directories above two directories, at one moment.
+/// The directories that are above one of two others, or that one itself, and not above the other.
+///
+/// `None` if they are not all known: those above the first known one are at another site.
 ///
 /// # Errors
 /// `Busy` if directories have moved meanwhile; errors of the table.
-fn above(shard: &Shard, from: InodeId, to: InodeId) -> Result<[Above; 2], Error> {
+fn above_one_only(
+    shard: &Shard,
+    from: InodeId,
+    to: InodeId,
+) -> Result<Option<Vec<InodeId>>, Error> {
     let moves = shard.directory_moves();
-    let above = |dir| {
-        let ancestors = shard.ancestors(dir, moves)?;
-        let dirs = ancestors.dirs.iter().map(|dir| dir.raw()).collect();
-        Ok::<_, Error>(Above { dirs, is_complete: ancestors.is_complete })
-    };
-    Ok([above(from)?, above(to)?])
+    let from = shard.ancestors(from, moves)?;
+    let to = shard.ancestors(to, moves)?;
+    // They are in their order from the top: the common ones come first.
+    let common = from.dirs.iter().zip(&to.dirs).take_while(|(one, other)| one == other).count();
+    let differing = [&from, &to].into_iter().flat_map(|above| above.dirs.iter().skip(common));
+    Ok((from.is_complete && to.is_complete).then(|| differing.copied().collect()))
 }
 
 impl Policy {
@@ -74,32 +67,31 @@ impl Policy {
         from: InodeId,
         to: InodeId,
     ) -> Result<Vec<SessionId>, Error> {
-        let mut above = None;
+        // They move all the time, or are not all known: it may be any.
+        let mut differing = None;
         for _ in 0..ATTEMPTS {
-            match self::above(shard, from, to) {
+            match above_one_only(shard, from, to) {
                 // A directory has moved meanwhile.
                 Err(error) if error.code == Code::Busy => {}
                 found => {
-                    above = Some(found?);
+                    differing = found?;
                     break;
                 }
             }
         }
-        let is_changed = |ino: &u64| match &above {
-            Some([old, new]) => {
-                !old.is_complete || !new.is_complete || old.has(*ino) != new.has(*ino)
-            }
-            // They move all the time: it may be any.
-            None => true,
+        let is_changed = |ino: u64| {
+            let differs = |dirs: &Vec<InodeId>| dirs.iter().any(|dir| dir.raw() == ino);
+            differing.as_ref().is_none_or(differs)
         };
         let changes = |guest: &Guest| {
-            let chains = guest.chains();
-            chains.iter().flat_map(|chain| &chain.links).any(|link| match &link.share {
-                None => link.licence.is_none(),
-                Some(share) => match &share.object {
-                    SharedObject::Folder(ino) => is_changed(ino),
-                    SharedObject::File(_) | SharedObject::Name { .. } => false,
-                },
+            guest.any_chain(|chain| {
+                chain.links.iter().any(|link| match &link.share {
+                    None => link.licence.is_none(),
+                    Some(share) => match &share.object {
+                        SharedObject::Folder(ino) => is_changed(*ino),
+                        SharedObject::File(_) | SharedObject::Name { .. } => false,
+                    },
+                })
             })
         };
         let guests = self.guests.read();
@@ -139,8 +131,7 @@ impl Policy {
     /// Returns the number of changes of the policy and of the users, if it is another one than at
     /// the last call.
     pub(crate) fn has_new_terms(&self) -> bool {
-        let of_policy = self.roots.as_ref().map_or(0, Roots::changes);
-        let terms = of_policy + self.users.as_ref().map_or(0, Users::changes);
+        let terms = self.changes_of_files();
         self.seen_terms.swap(terms, Ordering::AcqRel) != terms
     }
 

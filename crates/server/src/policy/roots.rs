@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use pelago_keynote::share::attribute;
 use pelago_keynote::{Assertion, CREDENTIAL_BYTES, Principal};
@@ -71,9 +72,9 @@ impl Roots {
         state.content.policy.as_ref().is_none_or(|policy| grants_all_below(policy))
     }
 
-    /// Returns the number of changes of the policy.
-    pub(super) fn changes(&self) -> u64 {
-        self.file.checked().changes
+    /// Returns the number of changes of the policy, at this present time.
+    pub(super) fn changes(&self, now: Instant) -> u64 {
+        self.file.checked_at(now).changes
     }
 }
 

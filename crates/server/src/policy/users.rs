@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use nix::unistd::{Uid, User as Account, getgrouplist};
 use pelago_keynote::Principal;
@@ -48,9 +49,9 @@ impl Users {
         Self { file: Watched::new(folder, source), of_volume: OnceLock::new() }
     }
 
-    /// Returns the number of changes of the file.
-    pub(super) fn changes(&self) -> u64 {
-        self.file.checked().changes
+    /// Returns the number of changes of the file, at this present time.
+    pub(super) fn changes(&self, now: Instant) -> u64 {
+        self.file.checked_at(now).changes
     }
 
     /// Returns the user as whom a guest with this key and chain acts: that of the nearest key

@@ -81,8 +81,12 @@ impl<T: Default> Watched<T> {
 
     /// Returns the state by a file that was checked at most half a second ago.
     pub(super) fn checked(&self) -> MutexGuard<'_, State<T>> {
+        self.checked_at(Instant::now())
+    }
+
+    /// Does the same as [`Watched::checked`], at this present time.
+    pub(super) fn checked_at(&self, now: Instant) -> MutexGuard<'_, State<T>> {
         let mut state = self.state.lock();
-        let now = Instant::now();
         if state.next_look.is_none_or(|next| now >= next) {
             self.look(&mut state);
             state.next_look = Some(now + POLL);

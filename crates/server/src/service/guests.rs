@@ -21,7 +21,7 @@ use pelago_wire::{
 
 use super::{Dispatcher, Submission};
 use crate::completion::deliver;
-use crate::policy::{Guest, RightSet, User};
+use crate::policy::{Guest, RightSet, Terms, User};
 use rights::Found;
 
 mod audited;
@@ -312,6 +312,9 @@ impl GuestCall {
         if *attempt >= ATTEMPTS {
             return Err(Code::Busy.into());
         }
+        // Before anything that decides is read.
+        let terms = parts.policy.terms();
+        let granted = |subjects| Admitted::Granted(Granted { terms, subjects });
         if !parts.policy.admits(guest) {
             // Its programs shall get the error of a share that has ended.
             if parts.policy.may_close()
@@ -322,7 +325,7 @@ impl GuestCall {
             return Err(Code::Stale.into());
         }
         if let Some(replayed) = context.replayed {
-            return self.admit_replay(&replayed);
+            return self.admit_replay(&replayed).map(|()| granted(Vec::new()));
         }
         let rights = self.rights();
         let find = |node| rights.find(GuestSubject::Node(node)).map(|found| vec![found]);
@@ -362,7 +365,7 @@ impl GuestCall {
     ///
     /// # Errors
     /// `TimedOut` for a change that is lost.
-    fn admit_replay(&self, replayed: &Replayed) -> Result<Admitted, Error> {
+    fn admit_replay(&self, replayed: &Replayed) -> Result<(), Error> {
         let Self { dispatcher, context, request, .. } = self;
         let effect = request.describe().effect;
         match request {
@@ -370,10 +373,9 @@ impl GuestCall {
             | Request::Allocate { .. }
             | Request::SetAttr { .. }
             | Request::Open { .. } => {
-                change_guard::check_replayed(&self.rights(), context, request, replayed)?;
-                Ok(granted(Vec::new()))
+                change_guard::check_replayed(&self.rights(), context, request, replayed)
             }
-            _ if dispatcher.stored_reply(context, effect)?.is_some() => Ok(granted(Vec::new())),
+            _ if dispatcher.stored_reply(context, effect)?.is_some() => Ok(()),
             _ => Err(Code::TimedOut.into()),
         }
     }
@@ -430,30 +432,36 @@ impl GuestCall {
         result: Result<Reply, Error>,
     ) -> Option<Result<Reply, Error>> {
         let Self { dispatcher, guest, .. } = self;
-        if !dispatcher.parts.policy.admits(guest) {
+        let is_unchanged = self.is_unchanged(before);
+        if !is_unchanged && !dispatcher.parts.policy.admits(guest) {
             return Some(Err(Code::Stale.into()));
         }
         if result.is_err() {
             self.end_made();
         }
-        // An error is information too: that there is no such name.
-        let after = match self.admit() {
-            Ok(Admitted::Granted(after)) => after,
-            Ok(Admitted::Answered(reply)) => return Some(Ok(reply)),
-            Err(error) => {
-                if result.is_ok() {
-                    self.end_open();
+        let rights = if is_unchanged {
+            before.rights()
+        } else {
+            // An error is information too: that there is no such name.
+            let after = match self.admit() {
+                Ok(Admitted::Granted(after)) => after,
+                Ok(Admitted::Answered(reply)) => return Some(Ok(reply)),
+                Err(error) => {
+                    if result.is_ok() {
+                        self.end_open();
+                    }
+                    return Some(Err(error));
                 }
-                return Some(Err(error));
+            };
+            if !after.is_where(before) {
+                return None;
             }
+            after.rights()
         };
-        if !after.is_where(before) {
-            return None;
-        }
         if self.is_answered_by_rights() && !self.is_of_guest() {
             return Some(Err(Code::Stale.into()));
         }
-        let mut result = self.without_others(after.rights(), result);
+        let mut result = self.without_others(rights, result);
         if let Ok(Reply::Volume(stats)) = &mut result {
             // The number of files in the volume is not granted to a guest.
             *stats = VolumeStats { files: 0, free_files: 0, ..*stats };
@@ -462,6 +470,15 @@ impl GuestCall {
             *names = names_of_users(names);
         }
         Some(result)
+    }
+
+    /// Returns whether what was granted is so still, without another decision: the terms of all
+    /// rights are the same, and each subject is where it was.
+    fn is_unchanged(&self, before: &Granted) -> bool {
+        let ForGuest::Needs(needs) = self.request.for_guest() else { return false };
+        self.context.replayed.is_none()
+            && before.terms == self.dispatcher.parts.policy.terms()
+            && self.rights().are_where(&needs, &before.subjects)
     }
 
     /// Returns the result of a request, without a node that was found and is not granted, and with
@@ -532,13 +549,11 @@ enum Admitted {
     Granted(Granted),
 }
 
-fn granted(subjects: Vec<Found>) -> Admitted {
-    Admitted::Granted(Granted { subjects })
-}
-
 /// Granted subjects, with their positions before the request is carried out.
 #[derive(Clone)]
 struct Granted {
+    /// The terms before they were granted.
+    terms: Terms,
     subjects: Vec<Found>,
 }
 

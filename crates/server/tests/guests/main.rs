@@ -11,6 +11,7 @@ mod files;
 mod issued;
 mod keys;
 mod kinds;
+mod moves;
 mod opens;
 mod places;
 mod races;

@@ -107,6 +107,14 @@ impl GuestRights<'_> {
     /// `Stale` if it has none, as for a node that does not exist; `BadOpen`; `Busy` if directories
     /// move all the time.
     pub(super) fn find(&self, subject: GuestSubject) -> Result<Found, Error> {
+        self.find_at(|| self.position(subject))
+    }
+
+    /// Returns the present position of a subject.
+    ///
+    /// # Errors
+    /// `Stale`; `BadOpen`.
+    fn position(&self, subject: GuestSubject) -> Result<Placement, Error> {
         let node = match subject {
             GuestSubject::Node(node) => node,
             GuestSubject::Open(open) => {
@@ -115,15 +123,21 @@ impl GuestRights<'_> {
         };
         let has_it_open = || self.guest.made().values().any(|made| *made == node.ino);
         let is_open = matches!(subject, GuestSubject::Open(_)) || has_it_open();
-        self.find_at(|| {
-            let position = self.parts.shard.placement(node, is_open)?;
-            let has_it_open = || self.parts.opens.is_open_in(self.session, node.ino);
-            // A kernel asks for the attributes of an open file that was removed by its handle.
-            match position.dirs.is_empty() && !is_open && has_it_open() {
-                true => self.parts.shard.placement(node, true),
-                false => Ok(position),
-            }
-        })
+        let position = self.parts.shard.placement(node, is_open)?;
+        let has_it_open = || self.parts.opens.is_open_in(self.session, node.ino);
+        // A kernel asks for the attributes of an open file that was removed by its handle.
+        match position.dirs.is_empty() && !is_open && has_it_open() {
+            true => self.parts.shard.placement(node, true),
+            false => Ok(position),
+        }
+    }
+
+    /// Returns whether all subjects are where they were found.
+    pub(super) fn are_where(&self, needs: &Needs, found: &[Found]) -> bool {
+        needs.each().count() == found.len()
+            && needs.each().zip(found).all(|((_, subject), found)| {
+                self.position(subject).is_ok_and(|position| position == found.position)
+            })
     }
 
     /// Returns the file to which a name in a directory leads that is not granted itself. A share of
