@@ -15,28 +15,40 @@ use std::time::Instant;
 
 mod cables;
 mod faults;
+mod grants;
 mod history;
 mod linear;
 #[expect(unsafe_code, reason = "functions of the C library have no safe binding")]
 mod original;
+#[expect(unsafe_code, reason = "functions of the C library have no safe binding")]
+mod ports;
 mod programs;
 mod register;
+mod shares;
 #[expect(unsafe_code, reason = "functions of the C library have no safe binding")]
 mod system;
 mod tap;
 mod turns;
+mod uses;
 mod world;
 
 /// The option of a process that runs one seed, and prints its counts.
 const ONE: &str = "--one";
 /// The number of seeds that meet each of [`EXPECTED`].
 const TELLING_SEEDS: u64 = 50;
-const EXPECTED: [&str; 21] = [
+const EXPECTED: [&str; 33] = [
     "answers without a lease",
     "appends",
     "creates",
     "critical sections",
     "failed operations",
+    "guest listings",
+    "guest looks",
+    "guest opens",
+    "guest reads",
+    "guest reads of open files",
+    "guest refusals",
+    "guest writes",
     "leases lost",
     "leases on bytes",
     "leases on names",
@@ -46,9 +58,14 @@ const EXPECTED: [&str; 21] = [
     "locks",
     "looks",
     "lookups",
+    "moves in",
+    "moves out",
     "reads",
     "recalls answered",
     "recalls sent",
+    "renames",
+    "revocations",
+    "second names",
     "sessions ended",
     "sessions that came back",
     "unlinks",
