@@ -36,11 +36,12 @@ mod world;
 const ONE: &str = "--one";
 /// The number of seeds that meet each of [`EXPECTED`].
 const TELLING_SEEDS: u64 = 50;
-const EXPECTED: [&str; 33] = [
+const EXPECTED: [&str; 35] = [
     "answers without a lease",
     "appends",
     "creates",
     "critical sections",
+    "ends",
     "failed operations",
     "guest listings",
     "guest looks",
@@ -62,6 +63,7 @@ const EXPECTED: [&str; 33] = [
     "moves out",
     "reads",
     "recalls answered",
+    "recalls of everything",
     "recalls sent",
     "renames",
     "revocations",
@@ -75,8 +77,8 @@ const EXPECTED: [&str; 33] = [
 const SWITCHES: &str = "PELAGO_SIM_SWITCHES";
 /// Ends with the first seed that fails.
 const FIRST: &str = "--first";
-/// A run takes less; one that takes more does not end.
-const MOST_SECONDS: u32 = 30;
+/// A run takes less, also on a busy machine; one that takes more does not end.
+const MOST_SECONDS: u32 = 180;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -11,8 +11,9 @@ use pelago_wire::{
     OpenFlags, OpenId, WriteFlags,
 };
 
+use crate::grants::SharedNode;
 use crate::history::{FilePart, History, Naming, Program, value};
-use crate::shares::{SHARED_FILES, SharedTree};
+use crate::shares::SharedTree;
 use crate::turns;
 
 pub(crate) mod guest;
@@ -461,15 +462,12 @@ impl Runner {
         self.note("listings", listed.map(drop));
     }
 
-    /// Reads shared files at the end of a run.
-    pub(crate) fn read_shared(&self, tree: &SharedTree) -> Result<(), Error> {
-        for node in SHARED_FILES {
-            let begun = self.history.lock().moment();
-            let handle = tree.files[node.0];
-            let opened = self.files.open(&CONTEXT, handle, OpenFlags::READ).wait()?;
-            self.read_opened(guest::part_of(node), begun, opened.open)?;
-        }
-        Ok(())
+    /// Reads a shared file, wherever it is.
+    pub(crate) fn read_shared(&self, tree: &SharedTree, node: SharedNode) -> Result<(), Error> {
+        let begun = self.history.lock().moment();
+        let handle = tree.files[node.0];
+        let opened = self.files.open(&CONTEXT, handle, OpenFlags::READ).wait()?;
+        self.read_opened(guest::part_of(node), begun, opened.open)
     }
 
     /// Reads everything at the end of a run, when there are no faults any more. Returns the log and

@@ -13,8 +13,11 @@ use pelago_wire::{Error, Handle, InodeId, Name, NewMode, OpenFlags};
 use crate::grants::{GuestNumber, SharedNode};
 use crate::programs::CONTEXT;
 
-/// The number of guests. The second one has its right from a middle key.
-pub(crate) const GUESTS: usize = 2;
+/// The number of guests. The second one has its right from a middle key, and the right of the last
+/// one ends by the clock.
+pub(crate) const GUESTS: usize = 3;
+/// The guest whose right ends by the clock.
+pub(crate) const ENDING: GuestNumber = GuestNumber(GUESTS - 1);
 /// The volume.
 pub(crate) const VOLUME: VolumeId = VolumeId([7; 16]);
 /// The file that stays where it is, the one whose names change, and the one in the directory that
@@ -105,12 +108,13 @@ pub(crate) fn prepare(files: &Files) -> Result<SharedTree, Error> {
     Ok(SharedTree { inside, outside, moving, files })
 }
 
-fn sign(by: u8, licensee: u8, rights: &str, directory: InodeId) -> String {
+/// Signs a credential for a directory, which ends at `until`, 14 digits, if that is given.
+fn sign(by: u8, licensee: u8, rights: &str, directory: InodeId, until: Option<String>) -> String {
     let grant = Grant {
         volume: VOLUME.0,
         object: SharedObject::Folder(directory.raw()),
         rights: rights.parse::<Rights>().expect("rights"),
-        until: None,
+        until,
         from: None,
     };
     let conditions = grant.conditions();
@@ -119,16 +123,25 @@ fn sign(by: u8, licensee: u8, rights: &str, directory: InodeId) -> String {
     credential.sign(&key(by).signing_key()).expect("a credential")
 }
 
-/// Returns the chain of credentials of a guest to a directory.
-pub(crate) fn chain(guest: GuestNumber, directory: InodeId) -> Vec<String> {
+/// Returns the chain of credentials of a guest to a directory. `ends` is the time at which that of
+/// [`ENDING`] ends, in seconds after the beginning.
+pub(crate) fn chain(guest: GuestNumber, directory: InodeId, ends: u64) -> Vec<String> {
     let own = key_number(guest);
-    match guest.0 {
-        1 => vec![
-            sign(ROOT_KEY, MIDDLE_KEY, &format!("{RIGHTS}g"), directory),
-            sign(MIDDLE_KEY, own, RIGHTS, directory),
+    match guest {
+        ENDING => vec![sign(ROOT_KEY, own, RIGHTS, directory, Some(digits(ends)))],
+        GuestNumber(1) => vec![
+            sign(ROOT_KEY, MIDDLE_KEY, &format!("{RIGHTS}g"), directory, None),
+            sign(MIDDLE_KEY, own, RIGHTS, directory, None),
         ],
-        _ => vec![sign(ROOT_KEY, own, RIGHTS, directory)],
+        GuestNumber(_) => vec![sign(ROOT_KEY, own, RIGHTS, directory, None)],
     }
+}
+
+/// Returns a time as credentials have it: some seconds after the beginning of all clocks, which is
+/// 22:13:20 of a day.
+fn digits(seconds: u64) -> String {
+    let seconds = 13 * 60 + 20 + seconds;
+    format!("2023111422{:02}{:02}", seconds / 60, seconds % 60)
 }
 
 /// Returns the sentence by which the root takes back the key that a guest's right depends on: its
@@ -141,7 +154,7 @@ pub(crate) fn revocation(guest: GuestNumber) -> Vec<u8> {
 
 /// Returns the sentence by which the root takes back the first credential of a guest.
 pub(crate) fn credential_revocation(guest: GuestNumber, directory: InodeId) -> Vec<u8> {
-    let chain = chain(guest, directory);
+    let chain = chain(guest, directory, 0);
     let text = chain.first().map(String::as_bytes).unwrap_or_default();
     let id: CredentialId = pelago_keynote::Assertion::credential(text).expect("a credential").id();
     Revocation::sign(VOLUME.0, id, 1_700_000_000, &key(ROOT_KEY).signing_key()).into_bytes()

@@ -34,7 +34,7 @@ const CLIENTS: usize = 2;
 const PROGRAMS: usize = 3;
 const OPERATIONS: u64 = 40;
 /// Each seed that is a multiple of this number has guests.
-const SEEDS_WITH_GUESTS: u64 = 3;
+const SEEDS_WITH_GUESTS: u64 = 5;
 /// The longest time between two faults, in microseconds.
 const FAULT_MICROS: u64 = 4_000_000;
 /// The time between two checks of a fault whether a program has written.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_client::{FilePos, Files};
+use pelago_net::Remote;
 use pelago_wire::{Cookie, Error, Handle, OpenFlags, OpenId, WriteFlags};
 
 use super::{CONTEXT, Plan, Runner, random_below};
@@ -32,8 +33,10 @@ pub(super) struct GuestProgram {
     kept: BTreeMap<SharedNode, OpenId>,
 }
 
-/// Starts the program of a guest.
+/// Starts the program of a guest. It ends the session in the end: a guest whose right has ended
+/// would try to connect for ever.
 pub(crate) fn start(
+    remote: Arc<Remote>,
     files: Files,
     plan: Plan,
     guest: GuestNumber,
@@ -43,7 +46,11 @@ pub(crate) fn start(
     let runner = Runner::new(files, plan, history);
     let program = GuestProgram { runner, guest, tree, kept: BTreeMap::new() };
     let thread = thread::Builder::new().name(format!("guest-{}", guest.0));
-    thread.spawn(move || program.run()).expect("a thread")
+    let run = move || {
+        program.run();
+        remote.end();
+    };
+    thread.spawn(run).expect("a thread")
 }
 
 /// The result of a use, with the part of its time in which it may have been granted.

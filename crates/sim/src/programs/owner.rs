@@ -16,7 +16,7 @@ use super::guest::part_of;
 use super::{CONTEXT, Plan, Runner, random_below};
 use crate::grants::{Grant, GuestNumber, SharedNode};
 use crate::history::History;
-use crate::shares::{self, DEEP, GUESTS, NAMED, SHARED_FILES, SharedTree, name_in};
+use crate::shares::{self, DEEP, ENDING, GUESTS, NAMED, SHARED_FILES, SharedTree, name_in};
 use crate::turns;
 
 /// The names that the file with several names can have, the first ones in the shared directory.
@@ -49,7 +49,7 @@ pub(crate) fn start(
     let runner = Runner::new(Files::new(Arc::clone(&service)), plan, history);
     let is_inside = Some(true);
     let names = Some([true, false, false, false]);
-    let guests = (0..GUESTS).map(GuestNumber).collect();
+    let guests = (0..GUESTS).map(GuestNumber).filter(|guest| *guest != ENDING).collect();
     let program = OwnerProgram { runner, service, tree, is_inside, names, guests };
     let thread = thread::Builder::new().name("owner".to_owned());
     thread.spawn(move || program.run()).expect("a thread")
@@ -63,7 +63,8 @@ impl OwnerProgram {
                 _ if turns::random(REVOKES) == 0 => self.revoke(),
                 0..=2 => self.write(SHARED_FILES[random_below(SHARED_FILES.len())]),
                 3..=5 => self.move_directory(),
-                _ => self.change_names(),
+                6 => self.change_names(),
+                _ => self.read(SHARED_FILES[random_below(SHARED_FILES.len())]),
             }
         }
     }
@@ -117,6 +118,8 @@ impl OwnerProgram {
             files.rename(&CONTEXT, from, to, RenameFlags::NoReplace).wait().map(drop)
         });
         self.is_inside = moved.ok().map(|()| !is_inside);
+        // A change of a guest that comes after it has no place before this.
+        self.read(DEEP);
     }
 
     /// Renames the file with several names, or adds or removes a name.
@@ -188,6 +191,7 @@ impl OwnerProgram {
         let set = |history: &mut History, at, state| history.grants.set_guest(guest, at, state);
         let _noted =
             self.change("revocations", set, Grant::Denied, || self.send_revocation(sentence));
+        SHARED_FILES.into_iter().for_each(|node| self.read(node));
     }
 
     fn send_revocation(&self, sentence: Vec<u8>) -> Result<(), Error> {
@@ -205,6 +209,13 @@ impl OwnerProgram {
             None => replies.recv().expect("a reply"),
         };
         reply.map(drop)
+    }
+
+    /// Reads a file, wherever it is.
+    fn read(&self, node: SharedNode) {
+        if self.runner.history.lock().has_room(part_of(node), 12) {
+            self.runner.note("reads of the owner", self.runner.read_shared(&self.tree, node));
+        }
     }
 
     /// Writes a value to a file, wherever it is.

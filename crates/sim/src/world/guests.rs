@@ -2,6 +2,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use pelago_client::Files;
 use pelago_holder::{Attached, Holder};
@@ -14,11 +16,11 @@ use pelago_store::folder::Folder;
 
 use super::{CLIENTS, Client, OPERATIONS, PROGRAMS, TERM, World, gains};
 use crate::cables::{Ends, client_socket, server_socket};
-use crate::grants::GuestNumber;
+use crate::grants::{Grant, GuestNumber};
 use crate::history::Program;
 use crate::ports;
 use crate::programs::{Does, Plan, Runner, guest, owner};
-use crate::shares::{self, GUESTS};
+use crate::shares::{self, ENDING, GUESTS, SHARED_FILES};
 use crate::turns;
 
 /// The cable of the owner. Those of guests follow.
@@ -27,6 +29,12 @@ const OWNER: usize = CLIENTS;
 const SERVER_PORT: u16 = 1;
 const FIRST_PORT: u16 = 2;
 
+/// The right of a guest ends so many seconds after the beginning, and up to so many later.
+const LEAST_SECONDS: u64 = 5;
+const MORE_SECONDS: u64 = 10;
+/// The clock of a server gains or loses at most one second in so many.
+const CLOCK_GAIN: u32 = 200;
+const MARGIN: Duration = Duration::from_millis(50);
 /// The user who attaches the directory.
 const USER: u32 = 1000;
 
@@ -85,7 +93,9 @@ impl World<'_> {
     pub(super) fn start_owner_and_guests(&mut self) {
         if self.shared.is_some() {
             self.start_owner();
-            (0..GUESTS).map(GuestNumber).for_each(|guest| self.start_guest(guest));
+            let ends = LEAST_SECONDS + turns::random(MORE_SECONDS);
+            self.watch_end(ends);
+            (0..GUESTS).map(GuestNumber).for_each(|guest| self.start_guest(guest, ends));
         }
     }
 
@@ -116,13 +126,34 @@ impl World<'_> {
         self.clients.push(client);
     }
 
-    fn start_guest(&mut self, number: GuestNumber) {
+    /// Records the end of a right, a number of seconds after the beginning: it is unsure while the
+    /// clock of a server may show that time.
+    fn watch_end(&self, seconds: u64) {
+        let drift = Duration::from_secs(seconds) / CLOCK_GAIN + MARGIN;
+        let begins = (Duration::from_secs(seconds) - drift).saturating_sub(turns::now());
+        let history = Arc::clone(&self.history);
+        let watch = move || {
+            for (wait, state) in [(begins, Grant::Unsure), (2 * drift, Grant::Denied)] {
+                thread::sleep(wait);
+                let mut history = history.lock();
+                let moment = history.moment();
+                history.grants.set_guest(ENDING, moment, state);
+                drop(history);
+                turns::tell(format_args!("the right of {ENDING:?} is {state:?} now"));
+            }
+            history.lock().count("ends");
+        };
+        // It ends by itself, and this thread's machine has the right time.
+        drop(thread::Builder::new().name("end".to_owned()).spawn(watch).expect("a thread"));
+    }
+
+    fn start_guest(&mut self, number: GuestNumber, ends: u64) {
         let Some(tree) = self.shared else { return };
         let machine = turns::machine(&format!("guest {}", number.0), gains());
         let server = shares::server_key().public();
         let address = ServerAddress::new(server, "127.0.0.1", port(number.0)).expect("an address");
         let key = Arc::new(shares::guest_key(number));
-        let chain = shares::chain(number, tree.inside.ino);
+        let chain = shares::chain(number, tree.inside.ino, ends);
         let chain: Vec<Vec<u8>> = chain.into_iter().map(String::into_bytes).collect();
         let options = RemoteOptions {
             target: ServerTarget::Tcp { address, key },
@@ -136,7 +167,14 @@ impl World<'_> {
             let attached = Attached::new(Arc::clone(&remote) as _, tree.inside.ino, USER, USER);
             let holder = Holder::new(Arc::new(attached));
             let files = Files::new(Arc::clone(&holder) as _);
-            let started = guest::start(files, plan(program), number, tree, &self.history);
+            let started = guest::start(
+                Arc::clone(&remote),
+                files,
+                plan(program),
+                number,
+                tree,
+                &self.history,
+            );
             Client {
                 machine,
                 remote,
@@ -156,8 +194,9 @@ impl World<'_> {
         for files in mounts {
             let program = Program(usize::MAX);
             let plan = Plan { program, operations: 0, does: Does::Reads };
-            let read = Runner::new(files.clone(), plan, &self.history).read_shared(&tree);
-            if let Err(error) = read {
+            let runner = Runner::new(files.clone(), plan, &self.history);
+            let mut nodes = SHARED_FILES.into_iter();
+            if let Err(error) = nodes.try_for_each(|node| runner.read_shared(&tree, node)) {
                 let what = format!("shared files cannot be read at the end: {error:?}");
                 self.history.lock().wrong.push(what);
             }
