@@ -44,7 +44,13 @@ pub(crate) enum Ways {
 pub(crate) struct Cables {
     orders: Arc<Mutex<Orders>>,
     waker: Arc<Waker>,
-    dir: PathBuf,
+}
+
+/// The sockets at the ends of a cable: the one that a client connects to, and the server's.
+#[derive(Debug, Clone)]
+pub(crate) struct Ends {
+    pub(crate) client: PathBuf,
+    pub(crate) server: PathBuf,
 }
 
 /// Returns the path of the server's socket.
@@ -54,22 +60,18 @@ pub(crate) fn server_socket(dir: &Path) -> PathBuf {
 
 impl Cables {
     /// Lays a cable for each client, on a thread of their own.
-    pub(crate) fn lay(dir: &Path, clients: usize) -> io::Result<Self> {
+    pub(crate) fn lay(clients: Vec<Ends>) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        let orders = Orders { stopped: vec![[Duration::ZERO; 2]; clients], ..Orders::default() };
+        let stopped = vec![[Duration::ZERO; 2]; clients.len()];
+        let orders = Orders { stopped, ..Orders::default() };
         let orders = Arc::new(Mutex::new(orders));
-        let dir = dir.to_path_buf();
-        let cables = (0..clients).map(|client| Cable::lay(&poll, &socket(&dir, client), client));
+        let cables = clients.into_iter().enumerate();
+        let cables = cables.map(|(client, ends)| Cable::lay(&poll, ends, client));
         let cables = cables.collect::<io::Result<Vec<_>>>()?;
-        let carrier = Carrier { poll, cables, orders: Arc::clone(&orders), dir: dir.clone() };
+        let carrier = Carrier { poll, cables, orders: Arc::clone(&orders) };
         thread::Builder::new().name("cables".to_owned()).spawn(move || carrier.run())?;
-        Ok(Self { orders, waker, dir })
-    }
-
-    /// Returns the socket that a client connects to.
-    pub(crate) fn socket(&self, client: usize) -> PathBuf {
-        socket(&self.dir, client)
+        Ok(Self { orders, waker })
     }
 
     /// Ends the connection of a client; bytes on their way are lost.
@@ -109,7 +111,8 @@ impl Cables {
     }
 }
 
-fn socket(dir: &Path, client: usize) -> PathBuf {
+/// Returns the path of the socket that a client connects to.
+pub(crate) fn client_socket(dir: &Path, client: usize) -> PathBuf {
     dir.join(format!("client-{client}.sock"))
 }
 
@@ -118,11 +121,11 @@ struct Carrier {
     poll: Poll,
     cables: Vec<Cable>,
     orders: Arc<Mutex<Orders>>,
-    dir: PathBuf,
 }
 
 struct Cable {
     listener: UnixListener,
+    server: PathBuf,
     /// The connection of the client, and the one to the server.
     ends: Option<[UnixStream; 2]>,
     /// Bytes from each end on their way to the other one.
@@ -168,7 +171,7 @@ impl Carrier {
             next.extend(until.into_iter().filter(|until| *until > now));
             let goes = until.map(|until| until <= now);
             if goes == [true; 2] {
-                cable.accept(&self.poll, (!is_server_gone).then(|| server_socket(&self.dir)));
+                cable.accept(&self.poll, is_server_gone);
             }
             next.extend(cable.carry(goes));
         }
@@ -177,10 +180,11 @@ impl Carrier {
 }
 
 impl Cable {
-    fn lay(poll: &Poll, path: &Path, number: usize) -> io::Result<Self> {
-        let mut listener = UnixListener::bind(path)?;
+    fn lay(poll: &Poll, ends: Ends, number: usize) -> io::Result<Self> {
+        let Ends { client, server } = ends;
+        let mut listener = UnixListener::bind(client)?;
         poll.registry().register(&mut listener, Token(3 * number), Interest::READABLE)?;
-        Ok(Self { listener, ends: None, ways: Default::default(), number })
+        Ok(Self { listener, server, ends: None, ways: Default::default(), number })
     }
 
     fn cut(&mut self) {
@@ -189,11 +193,13 @@ impl Cable {
     }
 
     /// Accepts the newest connection of the client; there is one at a time.
-    fn accept(&mut self, poll: &Poll, server: Option<PathBuf>) {
+    fn accept(&mut self, poll: &Poll, is_server_gone: bool) {
         while let Ok((client, _)) = self.listener.accept() {
             self.cut();
-            let Some(path) = &server else { continue };
-            let Ok(server) = UnixStream::connect(path) else { continue };
+            if is_server_gone {
+                continue;
+            }
+            let Ok(server) = UnixStream::connect(&self.server) else { continue };
             let mut ends = [client, server];
             for (at, end) in ends.iter_mut().enumerate() {
                 let token = Token(3 * self.number + 1 + at);

@@ -6,8 +6,10 @@ use std::ops::Range;
 
 use pelago_wire::{FileLock, LockMode};
 
+use crate::grants::Grants;
 use crate::linear::{Act, MOST, Operation, have_order};
 use crate::register::{self, Cell};
+use crate::uses::Uses;
 
 /// A program, among all of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,6 +139,10 @@ pub(crate) struct History {
     computing: BTreeSet<Program>,
     /// The number of acknowledged writes of each program.
     writes: BTreeMap<Program, u64>,
+    /// The states of the rights of guests.
+    pub(crate) grants: Grants,
+    /// The uses of guests, as far as they are judged at the end.
+    pub(crate) uses: Uses,
     /// The number of operations, by kind.
     pub(crate) counts: BTreeMap<&'static str, u64>,
     /// The findings.
@@ -234,6 +240,24 @@ impl History {
         self.closed.insert(value);
     }
 
+    /// Records that a write was acknowledged, and has had its effect between two moments.
+    pub(crate) fn end_write_between(&mut self, part: FilePart, value: u64, begun: u64, ended: u64) {
+        let write = self.find_write(part, value);
+        write.begun = begun;
+        write.ended = ended;
+    }
+
+    /// Returns the first moment of a write; `None` if there was none of this value.
+    pub(crate) fn begin_of(&self, part: FilePart, value: u64) -> Option<u64> {
+        let all = self.parts.get(&part)?;
+        all.iter().find(|it| it.act == Cell::Write(value)).map(|it| it.begun)
+    }
+
+    /// Returns whether something has read a value.
+    pub(crate) fn was_read(&self, part: FilePart, value: u64) -> bool {
+        self.parts.get(&part).into_iter().flatten().any(|it| it.act == Cell::Read(value))
+    }
+
     fn find_write(&mut self, part: FilePart, value: u64) -> &mut Operation<Cell> {
         let all = self.parts.get_mut(&part).expect("a write that has begun");
         let found = all.iter_mut().find(|it| it.act == Cell::Write(value));
@@ -242,6 +266,11 @@ impl History {
 
     pub(crate) fn read(&mut self, part: FilePart, begun: u64, value: u64) {
         let ended = self.moment();
+        self.read_between(part, begun, ended, value);
+    }
+
+    /// Records a read that has had its effect between two moments.
+    pub(crate) fn read_between(&mut self, part: FilePart, begun: u64, ended: u64, value: u64) {
         self.parts.entry(part).or_default().push(Operation {
             begun,
             ended,
@@ -326,6 +355,7 @@ impl History {
             }
         }
         self.check_sizes();
+        self.check_uses();
         self.check_log(log);
         self.check_locks();
         for (value, sections) in &self.counted {

@@ -11,9 +11,13 @@ use pelago_wire::{
     OpenFlags, OpenId, WriteFlags,
 };
 
+use crate::grants::SharedNode;
 use crate::history::{FilePart, History, Naming, Program, value};
+use crate::shares::SharedTree;
 use crate::turns;
 
+pub(crate) mod guest;
+pub(crate) mod owner;
 mod scatter;
 
 /// Files with parts that programs write, parts of each, and names that come and go.
@@ -27,7 +31,7 @@ const LOG: &str = "log";
 const LOCKED: &str = "locked";
 /// A program computes under a lock for a little longer than a session lasts, at least.
 const COMPUTES: Duration = Duration::from_millis(10_200);
-const CONTEXT: Context = Context::direct(0, 0);
+pub(crate) const CONTEXT: Context = Context::direct(0, 0);
 
 /// The plan of a program.
 #[derive(Debug, Clone)]
@@ -212,6 +216,11 @@ impl Runner {
         // Before the open: the bytes of an open file may be older than this moment.
         let begun = self.history.lock().moment();
         let Opened { open, .. } = self.open(&file_name(part.file), OpenFlags::READ)?;
+        self.read_opened(part, begun, open)
+    }
+
+    /// Reads a part of a file that was opened after `begun`, and closes it.
+    fn read_opened(&self, part: FilePart, begun: u64, open: OpenId) -> Result<(), Error> {
         let read = self.files.read(&CONTEXT, open, part.offset(), FilePart::BYTES).wait();
         if let Ok(bytes) = &read {
             let value = bytes.as_bytes().try_into().map_or(0, u64::from_le_bytes);
@@ -453,6 +462,14 @@ impl Runner {
         self.note("listings", listed.map(drop));
     }
 
+    /// Reads a shared file, wherever it is.
+    pub(crate) fn read_shared(&self, tree: &SharedTree, node: SharedNode) -> Result<(), Error> {
+        let begun = self.history.lock().moment();
+        let handle = tree.files[node.0];
+        let opened = self.files.open(&CONTEXT, handle, OpenFlags::READ).wait()?;
+        self.read_opened(guest::part_of(node), begun, opened.open)
+    }
+
     /// Reads everything at the end of a run, when there are no faults any more. Returns the log and
     /// the counter.
     pub(crate) fn read_all(&self) -> Result<(Vec<u64>, u64), Error> {
@@ -483,10 +500,15 @@ const fn exclusive(start: u64, end: u64) -> FileLock {
     FileLock { kind: LockKind::Posix, mode: LockMode::Write, start, end, pid: 1 }
 }
 
+/// Returns a number from the seed below `bound`.
+pub(crate) fn random_below(bound: usize) -> usize {
+    usize::try_from(turns::random(bound as u64)).unwrap_or(0)
+}
+
 fn random_file() -> usize {
-    usize::try_from(turns::random(FILES as u64)).unwrap_or(0)
+    random_below(FILES)
 }
 
 fn random_name() -> usize {
-    usize::try_from(turns::random(NAMES as u64)).unwrap_or(0)
+    random_below(NAMES)
 }

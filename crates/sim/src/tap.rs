@@ -1,13 +1,14 @@
 //! Listens between a server and its sessions: counts leases, and sees two writers of one file.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use pelago_wire::{
-    Attr, Bulk, Connections, Context, Done, Error, Handle, InodeId, LeaseMoment, LeasedAnswer,
-    Leases, Recalled, Reply, Request, Served, Service, SessionId, SessionRecord, SessionService,
-    Touched,
+    Attr, Bulk, Connections, Context, Done, Error, GuestGrant, GuestRefusal, Handle, InodeId,
+    LeaseMoment, LeasedAnswer, Leases, Recalled, Reply, Request, Served, Service, SessionId,
+    SessionRecord, SessionService, Touched,
 };
 
 use crate::history::History;
@@ -129,6 +130,42 @@ impl SessionService for Tap {
         self.service.begin_session(session, record)
     }
 
+    fn admit_guest(
+        &self,
+        principal: &[u8; 32],
+        chain: &[Vec<u8>],
+        address: Option<IpAddr>,
+    ) -> Result<GuestGrant, GuestRefusal> {
+        self.service.admit_guest(principal, chain, address)
+    }
+
+    fn begin_guest(
+        &self,
+        session: SessionId,
+        grant: &GuestGrant,
+        record: &SessionRecord,
+    ) -> Result<(), GuestRefusal> {
+        self.history.lock().count("sessions of guests");
+        self.service.begin_guest(session, grant, record)
+    }
+
+    fn guest_came_back(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
+        self.history.lock().count("guests that came back");
+        self.service.guest_came_back(session, grant)
+    }
+
+    fn has_leases(&self, session: SessionId) -> bool {
+        self.service.has_leases(session)
+    }
+
+    fn look_at_guests(&self) {
+        self.service.look_at_guests();
+    }
+
+    fn has_access(&self, grant: &GuestGrant) -> bool {
+        self.service.has_access(grant)
+    }
+
     fn reclaimed(&self, session: SessionId) {
         self.history.lock().count("sessions that came back");
         self.service.reclaimed(session);
@@ -223,11 +260,20 @@ impl Connections for Recalls {
         }
     }
 
+    fn end_guests(&self) {
+        if let Some(connections) = self.connections() {
+            connections.end_guests();
+        }
+    }
+
     fn recall(&self, session: SessionId, number: u64, recalled: &Recalled) {
         self.history.lock().count("recalls sent");
         let touched = match recalled {
             Recalled::Things(touched) => touched.clone(),
-            Recalled::Everything => Vec::new(),
+            Recalled::Everything => {
+                self.history.lock().count("recalls of everything");
+                Vec::new()
+            }
         };
         self.sent.lock().insert((session, number), touched);
         if let Some(connections) = self.connections() {

@@ -3,6 +3,7 @@
 use pelago_wire::ShardId;
 use std::collections::BTreeMap;
 use std::mem;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -16,20 +17,24 @@ use pelago_server::{Options, Parts, Passthrough, Server};
 use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
 use pelago_store::table::fake::FakeTable;
-use pelago_store::volume::VolumeId;
 
-use crate::cables::{Cables, Ways, server_socket};
+use crate::cables::{Cables, Ways, client_socket, server_socket};
 use crate::faults::{Fault, Palette};
 use crate::history::{History, Program};
 use crate::programs::{self, Does, Plan, Runner};
+use crate::shares::{self, SharedTree};
 use crate::tap::Tap;
 use crate::turns::{self, Machine};
+
+mod guests;
 
 /// The number of clients, and of programs of each, of which the first one watches. One program more
 /// uses the server's own mount.
 const CLIENTS: usize = 2;
 const PROGRAMS: usize = 3;
 const OPERATIONS: u64 = 40;
+/// Each seed that is a multiple of this number has guests.
+const SEEDS_WITH_GUESTS: u64 = 5;
 /// The longest time between two faults, in microseconds.
 const FAULT_MICROS: u64 = 4_000_000;
 /// The time between two checks of a fault whether a program has written.
@@ -56,7 +61,11 @@ struct Client {
     remote: Arc<Remote>,
     holder: Arc<Holder>,
     is_killed: bool,
+    /// True for a guest, which sees a part of the volume.
+    is_guest: bool,
     programs: Vec<JoinHandle<()>>,
+    /// The numbers of its programs.
+    numbers: Range<usize>,
 }
 
 /// The result of a run.
@@ -74,6 +83,9 @@ struct World<'a> {
     runs: usize,
     clients: Vec<Client>,
     cables: Cables,
+    /// The tree that the owner shares; `None` in a run without guests.
+    shared: Option<SharedTree>,
+    has_guests: bool,
     history: Arc<Mutex<History>>,
     inline_bytes: u32,
     /// True after a fault that programs may see as an error.
@@ -83,7 +95,9 @@ struct World<'a> {
 /// Runs one seed in an empty folder.
 pub(crate) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
     let net = turns::begin(seed, "net", tells_switches);
-    let cables = turns::on(net, || Cables::lay(dir, CLIENTS)).expect("cables");
+    let has_guests = seed.is_multiple_of(SEEDS_WITH_GUESTS);
+    let ends = guests::ends(dir, has_guests);
+    let cables = turns::on(net, || Cables::lay(ends)).expect("cables");
     let palette = Palette::choose();
     let history: Arc<Mutex<History>> = Arc::default();
     let table = FakeTable::new();
@@ -93,13 +107,27 @@ pub(crate) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
     let run = None;
     let runs = 0;
     let may_fail = false;
-    let mut world =
-        World { dir, table, run, runs, clients, cables, history, inline_bytes, may_fail };
+    let shared = None;
+    let mut world = World {
+        dir,
+        table,
+        run,
+        runs,
+        clients,
+        cables,
+        shared,
+        has_guests,
+        history,
+        inline_bytes,
+        may_fail,
+    };
     turns::tell(format_args!("seed {seed}, {palette:?}"));
     world.start_server();
     let prepared = world.run.as_ref().map(|run| programs::prepare(&run.files));
     prepared.expect("a server").expect("new files");
+    world.prepare_shared();
     world.start_clients();
+    world.start_owner_and_guests();
     let own = world.start_own_program(palette);
     world.break_things(palette);
     world.end(own)
@@ -119,7 +147,7 @@ impl World<'_> {
             shard: ShardId::FIRST,
             table: Arc::new(self.table.clone()),
             content,
-            volume: VolumeId([7; 16]),
+            volume: shares::VOLUME,
             hasher: NameHasher::new(7),
         };
         let options = Options {
@@ -130,10 +158,11 @@ impl World<'_> {
             ..Options::default()
         };
         let run = turns::on(machine, || {
-            let server = Server::start_on(parts, options).expect("a server");
+            let server = self.start_on(parts, options);
             let tap = Arc::new(Tap::new(server.session_service(), &self.history));
             let sessions = SessionServer::start_with(tap, TERM).expect("sessions");
             sessions.listen_unix(&server_socket(self.dir)).expect("a socket");
+            self.listen_for_guests(&sessions);
             let files = Files::new(server.service());
             Run { machine, _server: server, _sessions: sessions, files }
         });
@@ -144,7 +173,7 @@ impl World<'_> {
         for number in 0..CLIENTS {
             let machine = turns::machine(&format!("client {number}"), gains());
             let options = RemoteOptions {
-                target: ServerTarget::Unix(self.cables.socket(number)),
+                target: ServerTarget::Unix(client_socket(self.dir, number)),
                 read_only: false,
                 role: ClientRole::Client,
                 give_up: None,
@@ -166,7 +195,15 @@ impl World<'_> {
                 turns::on(machine, || programs::start(files, plan, &self.history))
             });
             let programs = programs.collect();
-            let client = Client { machine, remote, holder, is_killed: false, programs };
+            let client = Client {
+                machine,
+                remote,
+                holder,
+                is_killed: false,
+                is_guest: false,
+                programs,
+                numbers: number * PROGRAMS..(number + 1) * PROGRAMS,
+            };
             self.clients.push(client);
         }
     }
@@ -187,7 +224,7 @@ impl World<'_> {
     fn break_things(&mut self, palette: Palette) {
         while self.clients.iter().any(|client| !client.has_ended()) {
             thread::sleep(Duration::from_micros(turns::random(FAULT_MICROS)));
-            if let Some(fault) = palette.next(CLIENTS) {
+            if let Some(fault) = palette.next(self.clients.len()) {
                 turns::tell(format_args!("{fault:?}"));
                 self.count(fault.kind());
                 self.may_fail |= fault.may_end_session(TERM);
@@ -209,7 +246,7 @@ impl World<'_> {
 
     /// Waits until a program of a client has written, mostly: its mount keeps that back for now.
     fn wait_for_write(&self, client: usize) {
-        let programs = client * PROGRAMS..(client + 1) * PROGRAMS;
+        let programs = self.clients[client].numbers.clone();
         let known = self.history.lock().writes_of(programs.clone());
         for _ in 0..WRITE_POLLS {
             if self.history.lock().writes_of(programs.clone()) > known {
@@ -222,7 +259,7 @@ impl World<'_> {
     /// Waits until a program of a client computes under a lock. Returns whether one does: not all
     /// clients have one soon.
     fn waits_for_lock(&self, client: usize) -> bool {
-        let programs = client * PROGRAMS..(client + 1) * PROGRAMS;
+        let programs = self.clients[client].numbers.clone();
         let computes = || self.history.lock().any_computes(programs.clone());
         for _ in 0..WRITE_POLLS {
             if computes() {
@@ -283,7 +320,7 @@ impl World<'_> {
         self.cables.set_server_gone(false);
         if turns::random(2) == 0 {
             // Clients return one after the other, and in time: before the next fault.
-            let client = usize::try_from(turns::random(CLIENTS as u64)).unwrap_or(0);
+            let client = programs::random_below(self.clients.len());
             let millis = u64::try_from(TERM.as_millis()).unwrap_or(0);
             let time = Duration::from_millis(turns::random(millis / 4));
             self.cables.stop(client, Ways::Both, time);
@@ -299,8 +336,9 @@ impl World<'_> {
         client.is_killed = true;
         turns::stand_still(client.machine, None);
         client.programs.drain(..).for_each(mem::forget);
+        let numbers = client.numbers.clone();
         self.cables.cut(number);
-        self.history.lock().doubt_programs(number * PROGRAMS..(number + 1) * PROGRAMS);
+        self.history.lock().doubt_programs(numbers);
     }
 
     /// Ends the run: nothing goes wrong any more, and all must say the same.
@@ -318,10 +356,12 @@ impl World<'_> {
         // Sessions of killed clients end.
         thread::sleep(2 * TERM);
         let run = self.run.take().expect("a server");
-        let living = self.clients.iter().filter(|client| !client.is_killed);
+        let sees_all = |client: &&Client| !client.is_killed && !client.is_guest;
+        let living = self.clients.iter().filter(sees_all);
         let mut all: Vec<Files> =
             living.map(|client| Files::new(Arc::clone(&client.holder) as _)).collect();
         all.push(run.files.clone());
+        self.read_shared(&all);
         let mut ends = Vec::new();
         for files in all {
             let program = Program(usize::MAX);
@@ -333,6 +373,10 @@ impl World<'_> {
             history.wrong.push(format!("mounts disagree at the end: {ends:?}"));
         }
         let failed = history.counts.get("failed operations").copied().unwrap_or(0);
+        let refused = history.refused();
+        if !self.may_fail {
+            history.wrong.extend(refused);
+        }
         if failed > 0 && !self.may_fail {
             history.wrong.push(format!("{failed} operations failed without a reason"));
         }

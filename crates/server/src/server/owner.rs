@@ -49,6 +49,6 @@ impl Server {
             hasher: volume.hasher(),
         };
         let open = OpenVolume { table, volume, ownership: Some(ownership) };
-        Self::start_with(parts, options, Some(reserve), Some(open))
+        Self::start_with(parts, options, Some(reserve), Some(open), None)
     }
 }

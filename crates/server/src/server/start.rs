@@ -64,7 +64,7 @@ impl Server {
             hasher: volume.hasher(),
         };
         let open = OpenVolume { table, volume, ownership: None };
-        Self::start_with(parts, options, Some(reserve), Some(open))
+        Self::start_with(parts, options, Some(reserve), Some(open), None)
     }
 
     /// Serves these parts, without a volume around them.
@@ -72,22 +72,37 @@ impl Server {
     /// # Errors
     /// As [`Server::start`].
     pub fn start_on(parts: Parts, options: Options) -> Result<Self, StartError> {
-        Self::start_with(parts, options, None, None)
+        Self::start_with(parts, options, None, None, None)
+    }
+
+    /// As [`Server::start_on`], with guests: the folder has the files `format`, `policy` and `keys`
+    /// of a volume. There is no audit log.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_on_with_guests(
+        parts: Parts,
+        options: Options,
+        folder: Folder,
+    ) -> Result<Self, StartError> {
+        Self::start_with(parts, options, None, None, Some(folder))
     }
 
     /// Starts a server over these parts, in three steps: recovers what the last run has left,
-    /// builds the parts above it, and starts the threads.
+    /// builds the parts above it, and starts the threads. Without a volume, `guests` is the folder
+    /// that has the policy.
     pub(super) fn start_with(
         parts: Parts,
         options: Options,
         reserve: Option<Arc<Reserve>>,
         volume: Option<OpenVolume>,
+        guests: Option<Folder>,
     ) -> Result<Self, StartError> {
         let dir = volume.as_ref().map(|open| open.volume.dir().to_path_buf()).unwrap_or_default();
         let started = clock::now();
         let notifies = WorkerNotifies::new();
         let Recovered { core, report, still_written, sessions } =
-            recover(parts, options, reserve, volume.as_ref(), &dir, &notifies, started)?;
+            recover(parts, options, reserve, volume.as_ref(), guests, &dir, &notifies, started)?;
         let built = core.build(volume.as_ref(), &dir, &notifies, still_written, sessions)?;
         // Without a volume it is unknown how the last run ended.
         let started_clean = volume.as_ref().is_some_and(|open| open.volume.was_clean());
@@ -126,6 +141,7 @@ fn recover(
     options: Options,
     reserve: Option<Arc<Reserve>>,
     volume: Option<&OpenVolume>,
+    guests: Option<Folder>,
     dir: &Path,
     notifies: &WorkerNotifies,
     started: Time,
@@ -151,7 +167,8 @@ fn recover(
     // The folder of a shared store is not this server's alone.
     let is_audited = !options.read_only && volume.is_some_and(|open| !open.volume.is_shared());
     let audited = is_audited.then(|| Arc::clone(&host.pool));
-    let policy = Arc::new(Policy::new(parts.volume, folder.clone(), revoked, audited));
+    let of_policy = folder.clone().or(guests);
+    let policy = Arc::new(Policy::new(parts.volume, of_policy, revoked, audited));
     let sites = sites(&parts, folder, &shard, &durability, others, options.remote_timeout);
     let core = Core {
         host,

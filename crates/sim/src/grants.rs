@@ -1,0 +1,147 @@
+//! Which files each guest might use at which moments of a run, as the replies to the owner say.
+
+use std::collections::BTreeMap;
+
+/// A guest, among all of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GuestNumber(pub(crate) usize);
+
+/// A file or directory that the owner shares, among all of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SharedNode(pub(crate) usize);
+
+/// The state of a right. A state is as strong as the weakest one that it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Grant {
+    Denied,
+    /// A request that changes it is under way, or has failed.
+    Unsure,
+    Granted,
+}
+
+/// The states of one thing, each from its moment on. Before the first one it is granted.
+#[derive(Debug, Default)]
+struct Line(Vec<(u64, Grant)>);
+
+/// The use of a node by a guest, between two moments.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Use {
+    pub(crate) guest: GuestNumber,
+    pub(crate) node: SharedNode,
+    pub(crate) begun: u64,
+    pub(crate) ended: u64,
+}
+
+/// The grants of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    guests: BTreeMap<GuestNumber, Line>,
+    nodes: BTreeMap<SharedNode, Line>,
+}
+
+impl Line {
+    fn set(&mut self, moment: u64, state: Grant) {
+        self.0.push((moment, state));
+    }
+
+    fn at(&self, moment: u64) -> Grant {
+        let last = self.0.iter().rev().find(|(from, _)| *from <= moment);
+        last.map_or(Grant::Granted, |(_, state)| *state)
+    }
+
+    fn changes(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().map(|(moment, _)| *moment)
+    }
+}
+
+impl Grants {
+    /// Records that from this moment on the grants of a guest are in this state.
+    pub(crate) fn set_guest(&mut self, guest: GuestNumber, moment: u64, state: Grant) {
+        self.guests.entry(guest).or_default().set(moment, state);
+    }
+
+    /// Records that from this moment on a node is in this state for all guests.
+    pub(crate) fn set_node(&mut self, node: SharedNode, moment: u64, state: Grant) {
+        self.nodes.entry(node).or_default().set(moment, state);
+    }
+
+    /// Returns the part of the time of a use in which it may have been granted: from its first such
+    /// moment to the end of the last one. `None` if it was denied all the time.
+    pub(crate) fn may_be_granted(&self, what: Use) -> Option<(u64, u64)> {
+        let spans = self.spans(what);
+        let mut granted = spans.iter().filter(|(_, _, state)| *state != Grant::Denied);
+        let (first, end, _) = granted.next()?;
+        Some((*first, granted.next_back().map_or(*end, |(_, end, _)| *end)))
+    }
+
+    /// Returns whether a use was granted all the time.
+    pub(crate) fn is_granted(&self, what: Use) -> bool {
+        self.spans(what).iter().all(|(_, _, state)| *state == Grant::Granted)
+    }
+
+    /// Returns the states in the time of a use, each with its first moment and its end.
+    fn spans(&self, what: Use) -> Vec<(u64, u64, Grant)> {
+        let Use { guest, node, begun, ended } = what;
+        let lines: Vec<&Line> =
+            self.guests.get(&guest).into_iter().chain(self.nodes.get(&node)).collect();
+        let inside = |moment: &u64| begun < *moment && *moment <= ended;
+        let mut moments: Vec<u64> =
+            lines.iter().flat_map(|line| line.changes()).filter(inside).collect();
+        moments.push(begun);
+        moments.sort_unstable();
+        let ends = moments.iter().skip(1).copied().chain([ended]);
+        let state = |at: u64| lines.iter().map(|line| line.at(at)).min();
+        let spans = moments.iter().zip(ends);
+        spans.map(|(from, end)| (*from, end, state(*from).unwrap_or(Grant::Granted))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUEST: GuestNumber = GuestNumber(1);
+    const NODE: SharedNode = SharedNode(2);
+
+    fn used(begun: u64, ended: u64) -> Use {
+        Use { guest: GUEST, node: NODE, begun, ended }
+    }
+
+    fn moved_out_and_in() -> Grants {
+        let mut grants = Grants::default();
+        let states = [Grant::Unsure, Grant::Denied, Grant::Unsure, Grant::Granted];
+        for (moment, state) in [10, 20, 30, 40].into_iter().zip(states) {
+            grants.set_node(NODE, moment, state);
+        }
+        grants
+    }
+
+    #[test]
+    fn a_use_is_wrong_only_if_it_was_denied_at_each_moment() {
+        let grants = moved_out_and_in();
+        assert_eq!(grants.may_be_granted(used(1, 5)), Some((1, 5)));
+        assert_eq!(grants.may_be_granted(used(15, 25)), Some((15, 20)));
+        assert_eq!(grants.may_be_granted(used(20, 29)), None);
+        assert_eq!(grants.may_be_granted(used(21, 35)), Some((30, 35)));
+        assert_eq!(grants.may_be_granted(used(5, 50)), Some((5, 50)));
+    }
+
+    #[test]
+    fn a_refusal_is_wrong_only_if_it_was_granted_at_each_moment() {
+        let grants = moved_out_and_in();
+        assert!(grants.is_granted(used(1, 9)) && grants.is_granted(used(40, 41)));
+        assert!(!grants.is_granted(used(1, 10)) && !grants.is_granted(used(39, 41)));
+        let other = Use { node: SharedNode(3), ..used(15, 25) };
+        assert!(grants.is_granted(other));
+    }
+
+    #[test]
+    fn a_use_needs_the_guest_and_the_node() {
+        let mut grants = moved_out_and_in();
+        grants.set_guest(GUEST, 35, Grant::Denied);
+        assert_eq!(grants.may_be_granted(used(41, 50)), None);
+        assert!(!grants.is_granted(used(41, 50)));
+        let other = Use { guest: GuestNumber(0), ..used(41, 50) };
+        assert!(grants.is_granted(other));
+    }
+}

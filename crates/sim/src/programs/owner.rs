@@ -1,0 +1,252 @@
+//! The owner: a program that writes shared files, moves them out of the shared directory and in
+//! again, gives them second names, and takes rights back.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_client::{At, FilePos, Files};
+use pelago_wire::{
+    Bulk, Done, Error, Handle, OpenFlags, RenameFlags, Request, Service, WriteFlags,
+};
+
+use super::guest::part_of;
+use super::{CONTEXT, Plan, Runner, random_below};
+use crate::grants::{Grant, GuestNumber, SharedNode};
+use crate::history::History;
+use crate::shares::{self, DEEP, ENDING, GUESTS, NAMED, SHARED_FILES, SharedTree, name_in};
+use crate::turns;
+
+/// The names that the file with several names can have, the first ones in the shared directory.
+const NAMES: [&str; 4] = ["named", "second", "third", "fourth"];
+const INSIDE: usize = 2;
+/// One of this number of operations takes back a right.
+const REVOKES: u64 = 40;
+
+/// The owner's program.
+struct OwnerProgram {
+    runner: Runner,
+    /// The service of its mount, for requests that no program makes.
+    service: Arc<dyn Service>,
+    tree: SharedTree,
+    /// True while the moving directory is in the shared one; `None` after a failed move.
+    is_inside: Option<bool>,
+    /// The names that the file has; `None` after a change that failed.
+    names: Option<[bool; NAMES.len()]>,
+    /// The guests whose rights were not taken back.
+    guests: Vec<GuestNumber>,
+}
+
+/// Starts the program of the owner.
+pub(crate) fn start(
+    service: Arc<dyn Service>,
+    plan: Plan,
+    tree: SharedTree,
+    history: &Arc<Mutex<History>>,
+) -> JoinHandle<()> {
+    let runner = Runner::new(Files::new(Arc::clone(&service)), plan, history);
+    let is_inside = Some(true);
+    let names = Some([true, false, false, false]);
+    let guests = (0..GUESTS).map(GuestNumber).filter(|guest| *guest != ENDING).collect();
+    let program = OwnerProgram { runner, service, tree, is_inside, names, guests };
+    let thread = thread::Builder::new().name("owner".to_owned());
+    thread.spawn(move || program.run()).expect("a thread")
+}
+
+impl OwnerProgram {
+    fn run(mut self) {
+        for _ in 0..self.runner.plan.operations {
+            thread::sleep(Duration::from_micros(turns::random(400_000)));
+            match turns::random(8) {
+                _ if turns::random(REVOKES) == 0 => self.revoke(),
+                0..=2 => self.write(SHARED_FILES[random_below(SHARED_FILES.len())]),
+                3..=5 => self.move_directory(),
+                6 => self.change_names(),
+                _ => self.read(SHARED_FILES[random_below(SHARED_FILES.len())]),
+            }
+        }
+    }
+
+    /// Returns the place of a name.
+    fn name(&self, number: usize) -> At {
+        let dir = if number < INSIDE { self.tree.inside } else { self.tree.outside };
+        name_in(dir, NAMES[number])
+    }
+
+    /// Makes a change of rights, and records them: unsure from the beginning on, and in the new
+    /// state from the answer on.
+    fn change(
+        &self,
+        what: &'static str,
+        set: impl Fn(&mut History, u64, Grant),
+        state: Grant,
+        act: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut history = self.runner.history.lock();
+        let begun = history.moment();
+        set(&mut history, begun, Grant::Unsure);
+        drop(history);
+        let losses = self.runner.files.losses();
+        let dirs = [self.tree.inside, self.tree.outside];
+        // Before that a loss of power may take it back.
+        let sync = |dir: &Handle| self.runner.files.fsync_dir(&CONTEXT, *dir, Some(losses)).wait();
+        let result = act().and_then(|()| dirs.iter().try_for_each(sync));
+        let mut history = self.runner.history.lock();
+        let ended = history.moment();
+        if result.is_ok() {
+            set(&mut history, ended, state);
+        }
+        drop(history);
+        self.runner.tell(format_args!("{what} {begun}-{ended}, {state:?} now"));
+        self.runner.note(what, result);
+        result
+    }
+
+    /// Moves the directory out, or in.
+    fn move_directory(&mut self) {
+        let Some(is_inside) = self.is_inside else { return };
+        let dir = |is_inside| if is_inside { self.tree.inside } else { self.tree.outside };
+        let from = name_in(dir(is_inside), "moving");
+        let to = name_in(dir(!is_inside), "moving");
+        let what = if is_inside { "moves out" } else { "moves in" };
+        let state = if is_inside { Grant::Denied } else { Grant::Granted };
+        let set = |history: &mut History, at, state| history.grants.set_node(DEEP, at, state);
+        let files = &self.runner.files;
+        let moved = self.change(what, set, state, || {
+            files.rename(&CONTEXT, from, to, RenameFlags::NoReplace).wait().map(drop)
+        });
+        self.is_inside = moved.ok().map(|()| !is_inside);
+        // A change of a guest that comes after it has no place before this.
+        self.read(DEEP);
+    }
+
+    /// Renames the file with several names, or adds or removes a name.
+    fn change_names(&mut self) {
+        let Some(names) = self.names else { return };
+        let with = |present: bool| -> Option<usize> {
+            let all: Vec<usize> = (0..NAMES.len()).filter(|it| names[*it] == present).collect();
+            (!all.is_empty()).then(|| all[random_below(all.len())])
+        };
+        let Some(old) = with(true) else { return };
+        let count = names.iter().filter(|is_there| **is_there).count();
+        let mut next = names;
+        let node = self.tree.files[NAMED.0];
+        let files = &self.runner.files;
+        let what = match (turns::random(3), with(false)) {
+            (0, _) if count > 1 => {
+                next[old] = false;
+                "names removed"
+            }
+            (1, Some(new)) => {
+                next[new] = true;
+                "second names"
+            }
+            (_, Some(new)) => {
+                next[old] = false;
+                next[new] = true;
+                "renames"
+            }
+            _ => return,
+        };
+        let new = (0..NAMES.len()).find(|it| next[*it] && !names[*it]).map(|it| self.name(it));
+        let is_granted = next[..INSIDE].iter().any(|is_there| *is_there);
+        let state = if is_granted { Grant::Granted } else { Grant::Denied };
+        let was_granted = names[..INSIDE].iter().any(|is_there| *is_there);
+        let old = self.name(old);
+        let is_same = is_granted == was_granted;
+        let set = |history: &mut History, at, state| {
+            // While one name stays or follows another one, it is granted.
+            if !is_same {
+                history.grants.set_node(NAMED, at, state);
+            }
+        };
+        let changed = self.change(what, set, state, || match (what, new) {
+            ("second names", Some(new)) => files.link(&CONTEXT, node, new).wait().map(drop),
+            (_, Some(new)) => {
+                files.rename(&CONTEXT, old, new, RenameFlags::NoReplace).wait().map(drop)
+            }
+            (_, None) => files.unlink(&CONTEXT, old).wait().map(drop),
+        });
+        if changed.is_err() {
+            // It may have either state from now on.
+            let mut history = self.runner.history.lock();
+            let at = history.moment();
+            history.grants.set_node(NAMED, at, Grant::Unsure);
+        }
+        self.names = changed.ok().map(|()| next);
+    }
+
+    /// Takes back the right of a guest.
+    fn revoke(&mut self) {
+        if self.guests.is_empty() {
+            return;
+        }
+        let guest = self.guests.swap_remove(random_below(self.guests.len()));
+        let sentence = match turns::random(2) {
+            0 => shares::revocation(guest),
+            _ => shares::credential_revocation(guest, self.tree.inside.ino),
+        };
+        let set = |history: &mut History, at, state| history.grants.set_guest(guest, at, state);
+        let _noted =
+            self.change("revocations", set, Grant::Denied, || self.send_revocation(sentence));
+        SHARED_FILES.into_iter().for_each(|node| self.read(node));
+    }
+
+    fn send_revocation(&self, sentence: Vec<u8>) -> Result<(), Error> {
+        let (sender, replies) = mpsc::channel();
+        let mut later = || -> Done {
+            let sender = sender.clone();
+            Box::new(move |reply| {
+                // The program waits for it.
+                let _sent = sender.send(reply);
+            })
+        };
+        let request = Request::Revoke { sentence, chain: Vec::new() };
+        let reply = match self.service.ask(&CONTEXT, request, Bulk::None, &mut later) {
+            Some(reply) => reply,
+            None => replies.recv().expect("a reply"),
+        };
+        reply.map(drop)
+    }
+
+    /// Reads a file, wherever it is.
+    fn read(&self, node: SharedNode) {
+        if self.runner.history.lock().has_room(part_of(node), 12) {
+            self.runner.note("reads of the owner", self.runner.read_shared(&self.tree, node));
+        }
+    }
+
+    /// Writes a value to a file, wherever it is.
+    fn write(&mut self, node: SharedNode) {
+        let part = part_of(node);
+        if !self.runner.history.lock().has_room(part, 12) {
+            return;
+        }
+        let value = self.runner.value();
+        self.runner.history.lock().begin_write(part, value);
+        let result = self.write_value(node, value);
+        let mut history = self.runner.history.lock();
+        match result {
+            Ok(()) => {
+                history.end_write(part, value);
+                history.closed(value);
+            }
+            Err(_) => history.doubt_write(part, value),
+        }
+        drop(history);
+        self.runner.tell(format_args!("owner wrote {value} to {node:?}"));
+        self.runner.note("writes of the owner", result);
+    }
+
+    fn write_value(&self, node: SharedNode, value: u64) -> Result<(), Error> {
+        let files = &self.runner.files;
+        let handle = self.tree.files[node.0];
+        let opened = files.open(&CONTEXT, handle, OpenFlags::READ_WRITE).wait()?;
+        let to = FilePos { open: opened.open, offset: part_of(node).offset() };
+        let written = files.write(&CONTEXT, to, &value.to_le_bytes(), WriteFlags::NONE).wait();
+        let closed = self.runner.close(opened.open);
+        written.and(closed)
+    }
+}
