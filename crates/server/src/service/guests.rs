@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use pelago_data::{MayBlock, OpError, OpenKey};
+use pelago_data::OpenKey;
 use pelago_keynote::Right;
 use pelago_wire::{
     Attr, Bulk, Code, Context, DirEntry, Done, Effect, Error, ForGuest, GuestGrant, GuestRefusal,
