@@ -3,9 +3,10 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use pelago_keynote::{ArmorError, SharedName, SharedObject, unarmor};
+use pelago_keynote::{ArmorError, SharedName, SharedObject, armor, unarmor};
 use pelago_net::key::address::ServerAddress;
 
 pub(crate) use chain::{Chain, ChainError, Link, NarrowError, Wanted};
@@ -70,13 +71,19 @@ pub(crate) fn read(path: &Path) -> Outcome<Chain> {
     Chain::parse(&texts).map_err(|source| invalid(CredentialError::Chain { name, source }))
 }
 
-/// Returns whether a path is the standard input, or a file with a credential.
+/// Returns whether a path is the standard input or a pipe, or a file with a credential, be that
+/// whole or not.
 pub(crate) fn is_in(path: &Path) -> bool {
-    let is_one = |text: String| unarmor(&text).is_ok();
-    is_input(path) || path.is_file() && File::open(path).and_then(text_of).is_ok_and(is_one)
+    let Ok(meta) = path.metadata() else { return is_input(path) };
+    let has_begin = || {
+        let text = File::open(path).and_then(text_of);
+        text.is_ok_and(|text| text.contains(armor::BEGIN))
+    };
+    is_input(path) || meta.file_type().is_fifo() || meta.is_file() && has_begin()
 }
 
-fn is_input(path: &Path) -> bool {
+/// Returns whether a path is the standard input.
+pub(crate) fn is_input(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 

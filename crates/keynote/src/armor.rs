@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::{CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES};
 
-const BEGIN: &str = "-----BEGIN PELAGO CREDENTIAL-----";
+/// The line before the encoded chain.
+pub const BEGIN: &str = "-----BEGIN PELAGO CREDENTIAL-----";
 const END: &str = "-----END PELAGO CREDENTIAL-----";
 /// The width of a line of base64.
 const COLUMNS: usize = 64;

@@ -137,8 +137,8 @@ pub(crate) struct Guest {
     audit: SessionAudit,
     /// The opens by which it has created files, which it may write by them.
     made: Mutex<HashMap<OpenId, InodeId>>,
-    /// The files and directories that it has made. A leaf lock but for those of the shard and of
-    /// the revocations.
+    /// The files and directories that it has made. Taken before the locks of the shard and of the
+    /// revocations.
     made_nodes: Mutex<MadeNodes>,
     standing: Mutex<Option<Standing>>,
 }
@@ -449,6 +449,13 @@ impl Policy {
         let policy = self.roots.as_ref().and_then(Roots::policy);
         guest.chains().iter().any(|chain| chain.reads_name)
             || policy.is_some_and(|policy| may_read(&policy, attribute::NAME))
+    }
+
+    /// Returns whether the operation may decide about the rights of a guest.
+    pub(crate) fn reads_operation(&self, guest: &Guest) -> bool {
+        let policy = self.roots.as_ref().and_then(Roots::policy);
+        guest.chains().iter().any(|chain| chain.reads_operation)
+            || policy.is_some_and(|policy| may_read(&policy, attribute::OPERATION))
     }
 
     /// Returns whether each right of a guest to a directory is one to all below it.

@@ -369,7 +369,8 @@ pub enum Request {
     Revoke {
         /// The signed sentence, as `docs/protocol.md` specifies it.
         sentence: Vec<u8>,
-        /// Of a guest: the text of the credential, which it has signed. Else nothing.
+        /// The text of the credential; nothing if it is not known, or for a key. A guest proves by
+        /// it that it has signed the credential, and the server learns its end.
         chain: Vec<Vec<u8>>,
     },
     /// Asks for a credential for a file or directory that this session of a guest has made: all
@@ -384,9 +385,9 @@ pub enum Request {
         node: Handle,
     },
     /// Asks which guests have which rights to a node, and what denies the others. A guest is told
-    /// of itself; any other session of all guests that are connected, page by page, or of the
-    /// holder of a chain. Reply: `Access`; `Invalid` for what is no chain, `AccessDenied` for a
-    /// chain of a guest.
+    /// of itself; one that may audit the node, and any other session, of all guests that are
+    /// connected, page by page, or of the holder of a chain. Reply: `Access`; `Invalid` for what is
+    /// no chain, `AccessDenied` for a chain if the guest may not audit the node.
     Access {
         /// The node.
         node: Handle,

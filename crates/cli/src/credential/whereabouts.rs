@@ -71,7 +71,7 @@ impl Whereabouts {
         raw(Self::name_in(comment)?)
     }
 
-    /// Returns the name in a comment, for people. It is never used as a path.
+    /// Returns the name in a comment, for people.
     pub(crate) fn name_in(comment: &[String]) -> Option<&str> {
         let name = comment.iter().find_map(|line| line.strip_prefix(NAME));
         // With blanks in it the line for people could say something else.

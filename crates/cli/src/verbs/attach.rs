@@ -1,10 +1,9 @@
 //! `pelago attach`.
 
-use std::ffi::OsStr;
+use std::env;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +25,13 @@ use crate::{locate, output};
 const AFTER: &str = "\
 FILE is the credential that `pelago share` printed, a mail with it, or `-` for the input. A line \
 for each person who has shared it on says what and until when. The folder of the last one is \
-mounted for this user, on DIR, or else on a folder of its name that is made here. If it is for one \
+mounted for this user, on DIR, or else on a new folder of its name. If it is for one \
 file, or if there are several FILEs, DIR has each of them under its name: they are of one volume \
 and for one key, and a name that has ended is not there. The key is this user's (`pelago key \
 new`), or ~/.ssh/id_ed25519 if the credential is for that one. \
 Everything there seems to belong to this user. What is taken back there ends here at once; without \
-a connection nothing that was read before is shown for longer than three seconds. Ctrl-C, SIGTERM \
-and `pelago unmount` end the mount.";
+a connection nothing that was read before is shown for longer than three seconds. Ctrl-C, SIGTERM, \
+SIGHUP and `pelago unmount` end the mount.";
 
 /// Mount folders or files that were shared with this user.
 #[derive(Debug, clap::Args)]
@@ -100,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let mut made = None;
     let served =
         plan(args, &mut made).and_then(|plan| serve(&plan, args.serving.printing(args.json)));
-    if let (Err(_), Some(made)) = (&served, made) {
+    if let Some(made) = made {
         // Only if it is still empty, and not a mount.
         let _stays = fs::remove_dir(made);
     }
@@ -140,7 +139,7 @@ fn plan(args: &Args, made: &mut Option<PathBuf>) -> Outcome<FarPlan> {
         source,
         point: locate::absolute(&point)?,
         read_only: args.read_only,
-        // A guest changes nothing.
+        // The times of access are those of the owner.
         atime: Atime::Never,
         trusts: Trusts::default(),
         give_up: args.soft.map(Duration::from_secs),
@@ -150,11 +149,11 @@ fn plan(args: &Args, made: &mut Option<PathBuf>) -> Outcome<FarPlan> {
     })
 }
 
-/// Returns a folder of the name in the only chain, in the working directory, which is made if it
-/// does not exist.
+/// Makes a folder of the name in the only chain, in the working directory. `made` gets its path.
 ///
-/// The writer of a credential chooses the name. So it is never that of a hidden file, by which
-/// programs are configured.
+/// The writer of a credential chooses the name, so the folder must not exist: programs may use one
+/// that does, also if it is empty. It is never that of a hidden file, by which programs are
+/// configured, nor one that looks like an option, or that a terminal shows as another one.
 fn named_folder(
     paths: &[PathBuf],
     chains: &[Chain],
@@ -165,19 +164,20 @@ fn named_folder(
         Failure::new(Exit::Usage, AttachError::NoName(file)).hint("name a folder to mount on")
     };
     let name = chains.first().and_then(Chain::name).ok_or_else(no_name)?;
-    if name.starts_with(b".") {
+    let name = String::from_utf8(name).map_err(|_| no_name())?;
+    if name.starts_with(['.', '-']) || output::name(&name) != name {
         return Err(no_name());
     }
-    let path = PathBuf::from(OsStr::from_bytes(&name));
-    match fs::create_dir(&path) {
-        Ok(()) => *made = Some(path.clone()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(source) => {
-            let error = AttachError::Folder { path, source };
-            return Err(Failure::new(Exit::Failed, error).hint("name a folder to mount on"));
-        }
-    }
+    let here = env::current_dir().map_err(|source| folder_failed(Path::new("."), source))?;
+    let path = here.join(name);
+    fs::create_dir(&path).map_err(|source| folder_failed(&path, source))?;
+    *made = Some(path.clone());
     Ok(path)
+}
+
+fn folder_failed(path: &Path, source: io::Error) -> Failure {
+    let error = AttachError::Folder { path: path.to_owned(), source };
+    Failure::new(Exit::Failed, error).hint("name an empty folder to mount on")
 }
 
 /// Checks that no credential of a chain has ended, by the clock of this machine.

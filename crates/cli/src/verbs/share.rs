@@ -122,7 +122,13 @@ struct Spare {
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let terms = Terms::of(args)?;
     let found = locate::find(None, Some(&args.path));
-    let is_credential = found.is_err() && credential::is_in(&args.path);
+    let is_credential = credential::is_in(&args.path);
+    if is_credential && found.is_ok() && !credential::is_input(&args.path) {
+        return Err(Failure::new(Exit::Usage, ShareError::Credential(args.path.clone())).hint(
+            "`pelago share - --to KEY < FILE` shares on what it grants; to share the file itself, \
+             share a folder with it",
+        ));
+    }
     let volume = found.as_ref().ok().map(|found| found.dir.as_path());
     let person = Person::read(&args.to, volume.filter(|dir| locate::is_volume(dir)), |error| {
         Failure::new(Exit::Usage, ShareError::To(error)).hint(

@@ -352,22 +352,27 @@ fn a_credential_is_opened_by_its_desktop_entry() {
     assert!(entry.contains(&format!("\nMimeType={of_type};\n")), "{entry}");
     assert!(types.contains(&format!("type=\"{of_type}\"")), "{types}");
     assert!(types.contains("<glob pattern=\"*.cred\"/>"), "{types}");
-    let opened = exec.replace("%f", &pair.bob.home.join("docs.cred").display().to_string());
-    // What is there already is not hidden, and stays.
-    pair.bob.types("mkdir -p ~/docs && touch ~/docs/own");
-    let refused = tried(&pair.bob, &format!("cd && {opened} --detach"));
-    assert!(refused.code != Some(0) && refused.err.contains("not empty"), "{refused:?}");
-    pair.bob.types("test -e ~/docs/own && rm -r ~/docs");
-    pair.bob.types(&format!("cd && {opened} --detach"));
-    let status = pair.bob.types("pelago status ~/docs --json --timeout 100").json();
+    let file = pair.bob.home.join("docs.cred").display().to_string();
+    // The first escape is that of the entry (Desktop Entry Specification, 4), the second a shell's.
+    let opened = exec.replace("\\\\", "\\").replace("%f", &file);
+    let opened = opened.replace("pelago attach", "pelago attach --detach");
+    // A folder that is there may be in use by programs, also an empty one.
+    pair.bob.types("mkdir -p ~/Pelago/docs");
+    let refused = tried(&pair.bob, &opened);
+    assert!(refused.code == Some(1) && refused.err.contains("cannot be made"), "{refused:?}");
+    pair.bob.types("rmdir ~/Pelago/docs");
+    pair.bob.types(&opened);
+    let status = pair.bob.types("pelago status ~/Pelago/docs --json --timeout 100").json();
     pair.lab.ends(pid_of(&status));
-    assert_eq!(Hands::on(&pair.bob.home.join("docs")).does("get note"), "note|");
-    pair.bob.types("pelago unmount ~/docs --timeout 100 && rmdir ~/docs");
+    assert_eq!(Hands::on(&pair.bob.home.join("Pelago/docs")).does("get note"), "note|");
+    pair.bob.types("pelago unmount ~/Pelago/docs --timeout 100");
+    // The process removes it once the mount is gone.
+    until("the folder of the mount goes", || !pair.bob.home.join("Pelago/docs").exists());
     // A folder that was made for a mount which fails does not stay.
     pair.alice.types("pelago revoke ~/docs.cred -V ~/pelago");
-    let failed = tried(&pair.bob, &format!("cd && {opened} --detach"));
+    let failed = tried(&pair.bob, &opened);
     assert!(failed.err.contains("the credential was taken back"), "{failed:?}");
-    pair.bob.types("test ! -e ~/docs");
+    pair.bob.types("test ! -e ~/Pelago/docs");
     // The name is that of the sender, who must not choose a hidden one.
     let key = pair.bob.types("pelago key show").out;
     pair.alice.types(&format!(

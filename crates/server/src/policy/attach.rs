@@ -23,6 +23,11 @@ impl Attached {
     pub(super) fn count(&self) -> usize {
         self.chains.read().len()
     }
+
+    /// Records the end of a chain. Returns whether that is the first time.
+    pub(super) fn lapses(&self, chain: &Chain) -> bool {
+        self.lapsed.lock().insert(chain.id)
+    }
 }
 
 impl Guest {
@@ -56,7 +61,7 @@ impl Policy {
         let mut attached = guest.attached.chains.write();
         let chain = Chain::read(texts, &Principal(guest.principal), roots)?;
         if let Err(refusal) = self.check(&chain, &guest.principal) {
-            self.note_refused(&guest.principal, &chain);
+            self.note_not_attached(guest, &chain);
             return Err(refusal);
         }
         if guest.chain.id == chain.id || attached.iter().any(|known| known.id == chain.id) {
@@ -98,7 +103,7 @@ impl Policy {
             chains.retain(|chain| {
                 let is_valid = || {
                     let is_valid = self.is_valid(chain, &guest.principal);
-                    if !is_valid && guest.attached.lapsed.lock().insert(chain.id) {
+                    if !is_valid {
                         self.note_lapsed(guest, chain);
                     }
                     is_valid

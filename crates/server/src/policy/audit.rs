@@ -102,6 +102,22 @@ struct Denials {
     omitted: u64,
 }
 
+impl Denials {
+    /// Counts a denial. Returns whether it gets a line.
+    const fn counts(&mut self, seconds: u64) -> bool {
+        if self.second != seconds {
+            self.second = seconds;
+            self.count = 0;
+        }
+        if self.count >= DENIALS_PER_SECOND {
+            self.omitted += 1;
+            return false;
+        }
+        self.count += 1;
+        true
+    }
+}
+
 /// The reason for the end of a session.
 pub(super) enum End {
     /// A credential of its chain has ended.
@@ -232,7 +248,7 @@ impl Audit {
 
     /// Records the end of a chain that a session has attached.
     pub(super) fn lapse(self: &Arc<Self>, seconds: u64, guest: &Guest, why: &End, link: &Link) {
-        let mut line = of_guest("end", guest);
+        let mut line = of_guest("lapse", guest);
         line.insert("why".to_owned(), why.word().into());
         add_credential(&mut line, Some(link));
         self.record(seconds, budget_of(&guest.chain), line);
@@ -364,16 +380,12 @@ impl SessionAudit {
     /// Returns the number of denials without a line before this one; `None` if it gets none itself.
     fn next_denial(&self, seconds: u64) -> Option<u64> {
         let mut denials = self.denials.lock();
-        if denials.second != seconds {
-            denials.second = seconds;
-            denials.count = 0;
-        }
-        if denials.count >= DENIALS_PER_SECOND {
-            denials.omitted += 1;
-            return None;
-        }
-        denials.count += 1;
-        Some(mem::take(&mut denials.omitted))
+        denials.counts(seconds).then(|| mem::take(&mut denials.omitted))
+    }
+
+    /// Returns whether a denial gets a line in which none is counted.
+    pub(super) fn may_deny(&self, seconds: u64) -> bool {
+        self.denials.lock().counts(seconds)
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) struct Chain {
     pub(super) grants_all_below: bool,
     /// True if the name of a file may decide.
     pub(super) reads_name: bool,
+    /// True if the operation may decide.
+    pub(super) reads_operation: bool,
     /// True if the address of the guest decides.
     pub(super) reads_address: bool,
     /// True if the links may grant a right to change something.
@@ -103,6 +105,7 @@ impl Chain {
             only_seeks: links.iter().all(|link| only_seeks_ancestors(&link.assertion)),
             grants_all_below: links.iter().all(|link| grants_all_below(&link.assertion)),
             reads_name: reads(attribute::NAME),
+            reads_operation: reads(attribute::OPERATION),
             reads_address: reads(attribute::ADDRESS),
             may_change: links.iter().any(Link::may_grant_change),
             links,

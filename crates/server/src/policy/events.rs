@@ -27,15 +27,25 @@ impl Policy {
     /// Records that a chain opens no session any more.
     pub(super) fn note_refused(&self, principal: &[u8; 32], chain: &Chain) {
         let Some(audit) = &self.audit else { return };
-        if let Some((why, link)) = self.fault_of(chain) {
+        if let Some((why, link)) = self.fault_of(chain, principal) {
             audit.refusal(moment::seconds(), &Principal(*principal), chain, &why, Some(link));
+        }
+    }
+
+    /// Records that a chain cannot be attached any more; counts it if the session has had too many
+    /// denials in this second.
+    pub(super) fn note_not_attached(&self, guest: &Guest, chain: &Chain) {
+        let seconds = moment::seconds();
+        if guest.audit.may_deny(seconds) {
+            self.note_refused(&guest.principal, chain);
         }
     }
 
     /// Records the end of a session.
     pub(super) fn note_ended(&self, guest: &Guest) {
         let Some(audit) = &self.audit else { return };
-        let (why, link) = match self.fault_of(&guest.chain) {
+        self.note_all_lapsed(guest);
+        let (why, link) = match self.fault_of(&guest.chain, &guest.principal) {
             Some((why, link)) => (why, Some(link)),
             None => (End::Closed, None),
         };
@@ -49,12 +59,20 @@ impl Policy {
         }
     }
 
-    /// Records that a chain which a session has attached holds no more.
+    /// Records once that a chain which a session has attached holds no more.
     pub(super) fn note_lapsed(&self, guest: &Guest, chain: &Chain) {
         let Some(audit) = &self.audit else { return };
-        if let Some((why, link)) = self.fault_of(chain) {
+        if let Some((why, link)) = self.fault_of(chain, &guest.principal)
+            && guest.attached.lapses(chain)
+        {
             audit.lapse(moment::seconds(), guest, &why, link);
         }
+    }
+
+    /// Records each chain which a session has attached and that holds no more.
+    pub(super) fn note_all_lapsed(&self, guest: &Guest) {
+        let attached = guest.chains().into_iter().skip(1);
+        attached.for_each(|chain| self.note_lapsed(guest, &chain));
     }
 
     /// Writes the lines of the audit log that wait. Blocks on the disk.
@@ -64,17 +82,19 @@ impl Policy {
         }
     }
 
-    /// Returns the reason why a chain holds no more, and the link to blame; `None` if it holds.
-    pub(super) fn fault_of<'a>(&self, chain: &'a Chain) -> Option<(End, &'a Link)> {
+    /// Returns the reason why a chain to a guest holds no more, and the link to blame; `None` if it
+    /// holds.
+    fn fault_of<'a>(&self, chain: &'a Chain, principal: &[u8; 32]) -> Option<(End, &'a Link)> {
         let first = chain.links.first()?;
         if !self.is_root(&first.authorizer) {
             return Some((End::NoRoot, first));
         }
         let revoked = self.revoked.read();
         if let Some(link) = chain.links.iter().find(|link| {
-            let mut keys = link.assertion.licensees().keys();
             let is_void = |id: &[u8; 32]| revoked.contains_key(id);
-            is_void(&link.id) || is_void(&link.authorizer.0) || keys.any(|key| is_void(&key.0))
+            is_void(&link.id)
+                || is_void(&link.authorizer.0)
+                || link.licenses(&Principal(*principal)) && is_void(principal)
         }) {
             return Some((End::Revoked, link));
         }

@@ -109,6 +109,7 @@ impl Policy {
     pub(crate) fn sessions_with_lost_rights(&self) -> Vec<SessionId> {
         let guests: Vec<_> = self.guests.read().values().flatten().cloned().collect();
         let has_all = |guest: &Guest| {
+            self.note_all_lapsed(guest);
             self.admits(guest)
                 && guest.chains().iter().all(|chain| self.is_valid(chain, &guest.principal))
         };

@@ -14,9 +14,11 @@ use super::{Guest, Policy, moment};
 /// The revocations of one guest.
 const REVOCATIONS_OF_GUEST: usize = 256;
 
-/// The time after the end of a credential for which its revocation is kept: a clock that was wrong,
-/// and is set back, must not bring the credential back.
+/// The time for which the revocation of a credential is kept at least after the end of that.
 const KEPT_SECONDS: u64 = 30 * 24 * 60 * 60;
+/// The number of revocations from which on there is so little room that ended ones are dropped. As
+/// long as there is room, a clock that was wrong brings no credential back.
+const CROWDED: usize = limits::REVOCATIONS / 4;
 /// The ended revocations that one new revocation drops.
 const DROPPED: usize = 1024;
 
@@ -26,6 +28,13 @@ pub(super) struct InForceRevocation {
     pub(super) by: Option<Principal>,
     /// The second, since 1970, from which the credential is void in any case; 0 if it has no end.
     pub(super) end: u64,
+}
+
+impl InForceRevocation {
+    /// Returns whether the credential has ended so long ago that a row for it is of no use.
+    fn has_ended(&self, now: u64) -> bool {
+        self.end != 0 && self.end.saturating_add(KEPT_SECONDS) < now
+    }
 }
 
 /// A credential or a key that is taken back.
@@ -106,10 +115,14 @@ impl Policy {
         }
         let end = end_of(&revocation.subject, texts);
         let (now, _) = self.now();
-        let ended = self.ended_revocations(now);
+        // The signer has another clock, so that one wrong clock alone drops nothing.
+        let now = now.min(revocation.at);
+        let is_crowded = self.revoked.read().len() >= CROWDED;
+        let ended = if is_of_root && is_crowded { self.ended_revocations(now) } else { vec![] };
         let revoked = self.revoked.read();
         let id = revocation.subject.bytes();
-        let is_by_signer = |taken: &&InForceRevocation| taken.by == Some(revocation.by);
+        let is_by_signer =
+            |taken: &&InForceRevocation| taken.by == Some(revocation.by) && !taken.has_ended(now);
         let of_signer = revoked.values().filter(is_by_signer).count();
         let count = revoked.len().saturating_sub(ended.len());
         // Guests leave room for the roots, and for each other.
@@ -126,10 +139,7 @@ impl Policy {
     /// Returns revoked credentials that have ended so long ago that a row for them is of no use.
     fn ended_revocations(&self, now: u64) -> Vec<[u8; 32]> {
         let revoked = self.revoked.read();
-        let has_ended = |taken: &InForceRevocation| {
-            taken.end != 0 && taken.end.saturating_add(KEPT_SECONDS) < now
-        };
-        let ended = revoked.iter().filter(|(_, taken)| has_ended(taken)).map(|(id, _)| *id);
+        let ended = revoked.iter().filter(|(_, taken)| taken.has_ended(now)).map(|(id, _)| *id);
         ended.take(DROPPED).collect()
     }
 

@@ -9,7 +9,8 @@ pub(super) fn grants_all_below(assertion: &Assertion) -> bool {
     let only_seeks = assertion
         .conditions()
         .is_none_or(|conditions| conditions.only_seeks_members_of(attribute::ANCESTORS));
-    only_seeks && !may_read(assertion, attribute::OBJECT) && !may_read(assertion, attribute::NAME)
+    const OTHERS: [&str; 3] = [attribute::OBJECT, attribute::NAME, attribute::OPERATION];
+    only_seeks && !OTHERS.iter().any(|other| may_read(assertion, other))
 }
 
 /// Returns whether an assertion can be decided from the last directories above the object alone:

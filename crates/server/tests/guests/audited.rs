@@ -302,7 +302,7 @@ fn a_chain_that_is_attached_has_lines_of_its_own() {
         assert_eq!(world.attr(&guest, second), Err(Code::Stale));
     }
     assert!(world.attr(&guest, first).is_ok());
-    let end = &wait_for(&world, "end", 1)[0];
+    let end = &wait_for(&world, "lapse", 1)[0];
     assert_eq!((&end["credential"], &end["why"]), (&id(&text).into(), &"revoked".into()));
     // It is not attached again.
     attach();

@@ -190,6 +190,16 @@ fn any_conditions_of_the_language_decide() {
         assert_eq!(world.open(&guest, file).map(drop), Err(Code::Stale));
         assert_eq!(world.listed(&guest, shared).map(drop), Err(Code::Stale));
     }
+    // A listing shows no attributes that the operation denies.
+    let lists = vec![Test::equals("op", "readdir"), Test::equals("right", "r")];
+    let guest = world.guest_of(2, &[&conditioned(1, 2, &Conditions::new(lists))]);
+    let listed = world.listed(&guest, shared).unwrap();
+    assert!(listed.len() == 3 && listed.iter().all(|(_, has_attributes)| !has_attributes));
+    // Nothing gets a new place by an operation for which it has fewer rights there.
+    let moves = vec![Test::Not(Box::new(Test::equals("op", "setattr")))];
+    let guest = world.guest_of(2, &[&conditioned(1, 2, &Conditions::new(moves))]);
+    let link = Request::Link { node: file, dir: open_one, name: name("g") };
+    assert_eq!(world.ask(&guest, link).map(drop), Err(Code::CrossHome));
     let never = vec![Test::compares("time", Relation::Greater, "2359")];
     let guest = world.guest_of(2, &[&conditioned(1, 2, &Conditions::new(never))]);
     assert_eq!(world.attr(&guest, private), Err(Code::Stale));

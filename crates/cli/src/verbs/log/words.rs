@@ -1,6 +1,6 @@
 //! The words of a line of the audit log.
 
-use pelago_keynote::{Grant, SharedName, SharedObject, hex};
+use pelago_keynote::{Grant, Right, SharedName, SharedObject, hex};
 use pelago_net::key::PublicKey;
 use serde_json::Value;
 
@@ -49,7 +49,8 @@ pub(super) fn words(line: &Value, keys: Keys<'_>) -> String {
                 }
                 "" => "no guest may do that".to_owned(),
                 letter if letter.chars().count() == 1 => format!("it needs the right `{letter}`"),
-                _ => "it needs any right there".to_owned(),
+                letters if letters == all_rights() => "it needs any right there".to_owned(),
+                letters => format!("it needs the rights `{letters}`"),
             };
             format!("{key} was denied {}: {needs}", action(line))
         }
@@ -60,6 +61,7 @@ pub(super) fn words(line: &Value, keys: Keys<'_>) -> String {
             format!("{key} got the credential {issued} for inode {node}, which it has made")
         }
         "refusal" => format!("{key} was not let in: {} {}", credential(line), why(line)),
+        "lapse" => format!("{key} goes on without {}: it {}", credential(line), why(line)),
         "end" => format!("{key} was cut off: {} {}", credential(line), why(line)),
         "revocation" => format!("{} took back {}", keys.key(line, "by"), credential(line)),
         "policy" => {
@@ -86,6 +88,11 @@ fn omitted(line: &Value) -> String {
         Some(count) => format!("{count} lines{of} were left out before"),
         None => format!("further lines{of} are left out on this day: there are too many"),
     }
+}
+
+/// Returns the letters of all rights, of which one is needed.
+fn all_rights() -> String {
+    Right::ALL.iter().map(|right| right.letter()).collect()
 }
 
 fn action(line: &Value) -> String {

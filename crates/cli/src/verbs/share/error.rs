@@ -50,6 +50,8 @@ pub(super) enum ShareError {
         #[source]
         source: io::Error,
     },
+    #[error("{} is a credential", .0.display())]
+    Credential(PathBuf),
     #[error("{} is neither a folder nor a regular file", .0.display())]
     NotShared(PathBuf),
     #[error("{} is a folder: only a file is shared by its name", .0.display())]

@@ -2,7 +2,9 @@
 
 use pelago_data::OpenKey;
 use pelago_keynote::Right;
-use pelago_wire::{Code, Error, ForGuest, GuestRight, GuestSubject, Handle, InodeId};
+use pelago_wire::{
+    Code, Error, ForGuest, GuestRight, GuestSubject, Handle, InodeId, Operation, Request,
+};
 
 use super::{Granted, GuestCall};
 use crate::policy::Subject;
@@ -31,13 +33,30 @@ impl GuestCall {
     /// moved meanwhile, or because a mode or an access list denies it.
     #[cold]
     pub(super) fn note_denied_late(&self, error: Error) {
+        let by_modes = self.is_denied_by_modes(error);
         match error.code {
-            Code::AccessDenied | Code::Stale => {
-                let by_modes = error.code == Code::AccessDenied && self.decide().is_ok();
-                self.note(error, by_modes);
-            }
-            Code::NotPermitted => self.note(Code::AccessDenied.into(), true),
+            Code::AccessDenied | Code::Stale => self.note(error, by_modes),
+            Code::NotPermitted if by_modes => self.note(Code::AccessDenied.into(), true),
             _ => {}
+        }
+    }
+
+    /// Returns whether the modes deny the request with this error. Only the sticky bit depends on
+    /// the node that a name leads to, which is not known any more.
+    fn is_denied_by_modes(&self, error: Error) -> bool {
+        let removes = matches!(
+            self.request.describe().operation,
+            Operation::Unlink | Operation::RemoveDir | Operation::Rename
+        );
+        if let Request::Rename { from_dir, to_dir, .. } = &self.request
+            && error.code == Code::AccessDenied
+        {
+            return ![from_dir, to_dir].iter().all(|dir| self.modes().may_change_names(**dir));
+        }
+        match self.modes().check(&self.request, None) {
+            Err(denial) if denial.code == Code::Busy => removes && error.code == Code::NotPermitted,
+            Err(denial) => denial.code == error.code,
+            Ok(()) => false,
         }
     }
 
@@ -102,6 +121,7 @@ impl GuestCall {
                 rights
             }
             ForGuest::Never => Vec::new(),
+            ForGuest::Revoke => vec![Right::Audit],
             _ => Right::ALL.to_vec(),
         }
     }

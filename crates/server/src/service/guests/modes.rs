@@ -127,6 +127,11 @@ impl UserModes<'_> {
         }
     }
 
+    /// Returns whether the user may change names in a directory.
+    pub(super) fn may_change_names(&self, dir: Handle) -> bool {
+        self.user.uid == 0 || self.needs(ModeRights::CHANGE_NAMES, dir).is_ok()
+    }
+
     fn needs(&self, wanted: ModeRights, node: Handle) -> Result<(), Error> {
         match self.parts.shard.may(&self.process(), wanted, node)? {
             true => Ok(()),

@@ -190,10 +190,11 @@ impl GuestRights<'_> {
         if let ForGuest::Needs(needs) = request.for_guest() {
             self.check(&needs)?;
         }
+        let policy = &self.parts.policy;
         if matches!(request, Request::Link { .. } | Request::Rename { .. })
-            && self.parts.policy.reads_names(self.guest)
+            && (policy.reads_names(self.guest) || policy.reads_operation(self.guest))
         {
-            // The new name may grant more.
+            // The new name may grant more; so may the new directory, for other operations.
             return Err(Code::CrossHome.into());
         }
         match request {
