@@ -53,7 +53,8 @@ impl Service for Fake {
             return Some(reply);
         }
         let done = later();
-        std::thread::spawn(move || done(reply));
+        let answers = std::thread::Builder::new().name("server".to_owned());
+        answers.spawn(move || done(reply)).unwrap();
         None
     }
 }
