@@ -533,3 +533,6 @@ fn written(reply: Reply) -> Option<Written> {
 fn done(reply: Reply) -> Option<()> {
     matches!(reply, Reply::Done).then_some(())
 }
+
+#[cfg(test)]
+mod tests;

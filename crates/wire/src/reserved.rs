@@ -159,7 +159,7 @@ mod tests {
             body[end - 2..].copy_from_slice(&number.to_le_bytes());
             decode_call(&body).unwrap_err()
         };
-        assert_eq!(request(39), newer("the request's number", 39, "Issue"));
+        assert_eq!(request(80), newer("the request's number", 80, "CreateMany"));
         assert_eq!(request(63), newer("the request's number", 63, "sites"));
         let unknown = DecodeError::Unknown { what: "the request's number", number: 112 };
         assert_eq!(request(112), unknown);
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_number_is_found_by_its_range() {
-        assert_eq!(name(REQUESTS, 39), Some("Issue"));
+        assert_eq!(name(REQUESTS, 80), Some("CreateMany"));
         assert_eq!(name(REQUESTS, 47), Some("credentials"));
         assert_eq!(name(REQUESTS, 37), None);
         assert_eq!(name(REQUESTS, 112), None);

@@ -309,7 +309,11 @@ fn what_a_stranger_has_made_he_hands_on_until_his_own_share_ends() {
     let to = key(&three.carol);
     refused(&format!("pelago share ~/shared/made --to {to}"), "did not let you share it on");
     refused("pelago credential ~/shared/note", "it was not made in this mount");
-    refused("pelago credential ~", "is in no mount of `pelago attach`");
+    let own = tried(&three.alice, "pelago credential ~/pelago/files/docs/note");
+    assert!(
+        own.code == Some(3) && own.err.contains("is in no mount of `pelago attach`"),
+        "{own:?}"
+    );
     let folder = three.bob.types("pelago credential ~/shared/sub/folder --json").json();
     assert_eq!((&folder["rights"], &folder["links"]), (&"rwxcdg".into(), &3.into()));
     let issued = three.bob.types("pelago credential ~/shared/made --out ~/made.cred");

@@ -1,9 +1,10 @@
 //! Chains of credentials: rights that are handed on, their ends, and what a link cannot give.
 
 use pelago_keynote::{Conditions, Grant, Relation, Right, Rights, Test, policy};
-use pelago_wire::{Code, GuestRefusal, Handle, InodeId};
+use pelago_wire::{Code, GuestRefusal, Handle, InodeId, Request};
 
 use super::world::{Guest, World, conditioned, principal};
+use crate::harness::rig::name;
 
 /// The rights to read and to hand on.
 fn to_grant() -> Rights {

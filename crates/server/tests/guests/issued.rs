@@ -239,8 +239,10 @@ fn only_what_this_session_has_made_gets_a_credential() {
     world.ask(&guest, Request::Open { node: before, flags: OpenFlags::READ_WRITE, open }).unwrap();
     world.ask(&guest, Request::Link { node: before, dir: desk.dir, name: name("link") }).unwrap();
     let flags = RenameFlags::Replace;
-    let (from_dir, to_dir) = (desk.dir, desk.dir);
-    let (from, to) = (name("before"), name("renamed"));
+    let from_dir = desk.dir;
+    let to_dir = desk.dir;
+    let from = name("before");
+    let to = name("renamed");
     world.ask(&guest, Request::Rename { from_dir, from, to_dir, to, flags }).unwrap();
     assert_eq!(desk.issue(&guest, before), Err(Code::AccessDenied), "neither opened nor named");
     let symlink = Request::Symlink { dir: desk.dir, name: name("s"), target: b"made".to_vec() };
@@ -262,8 +264,10 @@ fn a_second_request_gets_the_same_credential_until_it_is_taken_back() {
     let file = desk.create(&guest, desk.dir, "made");
     let chain = desk.issue(&guest, file).unwrap();
     let flags = RenameFlags::Replace;
-    let (from_dir, to_dir) = (desk.dir, desk.dir);
-    let (from, to) = (name("made"), name("renamed"));
+    let from_dir = desk.dir;
+    let to_dir = desk.dir;
+    let from = name("made");
+    let to = name("renamed");
     desk.world.ask(&guest, Request::Rename { from_dir, from, to_dir, to, flags }).unwrap();
     let file = lookup(&desk.world.server, desk.dir, "renamed").unwrap().handle;
     assert_eq!(desk.issue(&guest, file), Ok(chain.clone()), "although it was renamed");
