@@ -1,6 +1,7 @@
 //! `sim-mutants`: plants bugs, one at a time. The simulation finds each, or a test trips the
 //! assertion of an invariant.
 
+mod guests;
 mod invariants;
 mod planted;
 
@@ -176,7 +177,7 @@ pub(crate) fn stale<'a>(
     text_of: impl Fn(&str) -> Option<&'a str>,
 ) -> Vec<(&'static str, &'static str)> {
     let count = |mutant: &Mutant| text_of(mutant.file).map(|it| it.matches(mutant.from).count());
-    let all = MUTANTS.iter().chain(invariants::mutants());
+    let all = MUTANTS.iter().chain(guests::MUTANTS).chain(invariants::mutants());
     let stale = all.filter(|mutant| count(mutant) != Some(1));
     stale.map(|mutant| (mutant.name, mutant.file)).collect()
 }
@@ -192,7 +193,8 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let copy = Copy::make()?;
     let mut tried = 0;
     let mut left = invariants::run(&copy, filter, &mut tried)?;
-    for mutant in MUTANTS.iter().filter(|mutant| mutant.name.contains(filter)) {
+    let all = MUTANTS.iter().chain(guests::MUTANTS);
+    for mutant in all.filter(|mutant| mutant.name.contains(filter)) {
         tried += 1;
         match copy.with(mutant, || simulate(&copy, mutant.name))? {
             Some(found) => println!("found by {found}: {}", mutant.name),
