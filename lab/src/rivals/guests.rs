@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::discfs::{guest, machine};
-use super::peers::{self, Kind, Lab, Peer};
+use super::peers::{self, Kind, Lab};
 use super::{Options, PACKAGES, Scratch};
 use crate::kit::namespaces::{Namespaces, Side};
 use crate::kit::report::{failed, met, millis, text};

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use pelago_keynote::Principal;
@@ -16,12 +17,14 @@ pub(super) struct Attached {
     chains: RwLock<Vec<Arc<Chain>>>,
     /// The ids of those whose end was recorded. A leaf lock.
     lapsed: Mutex<HashSet<[u8; 32]>>,
+    /// Their number, which is stored once they are there: most sessions have none.
+    count: AtomicUsize,
 }
 
 impl Attached {
     /// Returns the number of chains, which only grows.
     pub(super) fn count(&self) -> usize {
-        self.chains.read().len()
+        self.count.load(Ordering::Acquire)
     }
 
     /// Records the end of a chain. Returns whether that is the first time.
@@ -40,7 +43,8 @@ impl Guest {
 
     /// Returns whether something is so for one of its chains. It allocates nothing.
     pub(super) fn any_chain(&self, is_so: impl Fn(&Chain) -> bool) -> bool {
-        is_so(&self.chain) || self.attached.chains.read().iter().any(|chain| is_so(chain))
+        let is_of_attached = || self.attached.chains.read().iter().any(|chain| is_so(chain));
+        is_so(&self.chain) || self.attached.count() > 0 && is_of_attached()
     }
 }
 
@@ -89,6 +93,7 @@ impl Policy {
         }
         let chain = Arc::new(chain);
         attached.push(Arc::clone(&chain));
+        guest.attached.count.store(attached.len(), Ordering::Release);
         drop(attached);
         self.note_attached(guest, &chain);
         Ok(())

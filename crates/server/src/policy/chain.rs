@@ -1,6 +1,6 @@
 //! Chains of credentials: the sentences from a root of the volume to a guest.
 
-use pelago_keynote::share::{attribute, chain_ids, chain_text};
+use pelago_keynote::share::{SharedObject, attribute, chain_ids, chain_text};
 use pelago_keynote::{
     Assertion, Authorizer, Conditions, Grant, IssuedGrant, IssuingLicence, Principal, Revocation,
     RevocationSubject,
@@ -37,6 +37,8 @@ pub(super) struct Chain {
     pub(super) reads_address: bool,
     /// True if the links may grant a right to change something.
     pub(super) may_change: bool,
+    /// The folders that the links name; `None` if a move of any directory may change the rights.
+    pub(super) folders: Option<Box<[u64]>>,
 }
 
 /// A credential of a chain.
@@ -108,6 +110,7 @@ impl Chain {
             reads_operation: reads(attribute::OPERATION),
             reads_address: reads(attribute::ADDRESS),
             may_change: links.iter().any(Link::may_grant_change),
+            folders: folders_of(&links),
             links,
         })
     }
@@ -141,6 +144,19 @@ fn keep_licences(links: &[Link], begun: &[[u8; 32]]) -> bool {
     let licences = || links.iter().filter(|link| link.licence.is_some());
     let is_issued = |link: &&Link| licences().any(|licence| licence.licenses(&link.authorizer));
     links.iter().filter(is_issued).all(|link| link.bound_to.is_some_and(|id| begun.contains(&id)))
+}
+
+/// Returns the folders that links name; `None` if one of them has not the form of a share.
+fn folders_of(links: &[Link]) -> Option<Box<[u64]>> {
+    let mut folders = Vec::with_capacity(links.len());
+    // A licence grants nothing by itself.
+    for link in links.iter().filter(|link| link.licence.is_none()) {
+        match &link.share.as_ref()?.object {
+            SharedObject::Folder(ino) => folders.push(*ino),
+            SharedObject::File(_) | SharedObject::Name { .. } => {}
+        }
+    }
+    Some(folders.into())
 }
 
 /// Returns whether each link is signed by a root or by a licensee of a link before, licenses the

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pelago_keynote::Grant;
-use pelago_keynote::share::SharedObject;
 use pelago_meta::shard::Shard;
 use pelago_wire::{Code, Error, InodeId, SessionId, limits};
 
@@ -85,13 +84,8 @@ impl Policy {
         };
         let changes = |guest: &Guest| {
             guest.any_chain(|chain| {
-                chain.links.iter().any(|link| match &link.share {
-                    None => link.licence.is_none(),
-                    Some(share) => match &share.object {
-                        SharedObject::Folder(ino) => is_changed(*ino),
-                        SharedObject::File(_) | SharedObject::Name { .. } => false,
-                    },
-                })
+                let folders = chain.folders.as_ref();
+                folders.is_none_or(|folders| folders.iter().any(|ino| is_changed(*ino)))
             })
         };
         let guests = self.guests.read();
