@@ -118,6 +118,7 @@ impl FarMount {
             holder.set_cache(cache);
         }
         if !plan.read_only
+            && plan.guest.is_none()
             && let Err(error) = holder.write_behind()
         {
             tracing::warn!(%error, "no thread: each write waits for the server");
