@@ -74,12 +74,15 @@ pub(crate) fn read(path: &Path) -> Outcome<Chain> {
 /// Returns whether a path is the standard input or a pipe, or a file with a credential, be that
 /// whole or not.
 pub(crate) fn is_in(path: &Path) -> bool {
-    let Ok(meta) = path.metadata() else { return is_input(path) };
-    let has_begin = || {
-        let text = File::open(path).and_then(text_of);
-        text.is_ok_and(|text| text.contains(armor::BEGIN))
-    };
-    is_input(path) || meta.file_type().is_fifo() || meta.is_file() && has_begin()
+    let is_pipe = || path.metadata().is_ok_and(|meta| meta.file_type().is_fifo());
+    is_input(path) || is_pipe() || is_file(path)
+}
+
+/// Returns whether a path is a file with a credential, be that whole or not.
+pub(crate) fn is_file(path: &Path) -> bool {
+    let may_be = path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() <= FILE_BYTES);
+    let text = || File::open(path).and_then(text_of);
+    may_be && text().is_ok_and(|text| text.contains(armor::BEGIN))
 }
 
 /// Returns whether a path is the standard input.

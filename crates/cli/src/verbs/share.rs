@@ -122,7 +122,10 @@ struct Spare {
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let terms = Terms::of(args)?;
     let found = locate::find(None, Some(&args.path));
-    let is_credential = credential::is_in(&args.path);
+    let is_credential = match &found {
+        Ok(_) => credential::is_input(&args.path) || credential::is_file(&args.path),
+        Err(_) => credential::is_in(&args.path),
+    };
     if is_credential && found.is_ok() && !credential::is_input(&args.path) {
         return Err(Failure::new(Exit::Usage, ShareError::Credential(args.path.clone())).hint(
             "`pelago share - --to KEY < FILE` shares on what it grants; to share the file itself, \
