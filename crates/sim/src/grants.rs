@@ -1,4 +1,4 @@
-//! Which files each guest might use at which moments of a run, as the replies to the owner say.
+//! The rights of each guest at each moment of a run, as the replies to the owner say.
 
 use std::collections::BTreeMap;
 

@@ -9,7 +9,9 @@ use pelago_wire::{FileLock, LockMode};
 use crate::grants::Grants;
 use crate::linear::{Act, MOST, Operation, have_order};
 use crate::register::{self, Cell};
-use crate::uses::Uses;
+use uses::Uses;
+
+mod uses;
 
 /// A program, among all of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

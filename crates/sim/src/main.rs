@@ -29,7 +29,6 @@ mod shares;
 mod system;
 mod tap;
 mod turns;
-mod uses;
 mod world;
 
 /// The option of a process that runs one seed, and prints its counts.

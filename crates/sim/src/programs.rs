@@ -31,7 +31,7 @@ const LOG: &str = "log";
 const LOCKED: &str = "locked";
 /// A program computes under a lock for a little longer than a session lasts, at least.
 const COMPUTES: Duration = Duration::from_millis(10_200);
-pub(crate) const CONTEXT: Context = Context::direct(0, 0);
+const CONTEXT: Context = Context::direct(0, 0);
 
 /// The plan of a program.
 #[derive(Debug, Clone)]

@@ -8,10 +8,9 @@ use pelago_keynote::share::SharedObject;
 use pelago_keynote::{Credential, CredentialId, Grant, Principal, Revocation, Rights, policy};
 use pelago_net::key::PrivateKey;
 use pelago_store::volume::{Format, POLICY, VolumeId};
-use pelago_wire::{Error, Handle, InodeId, Name, NewMode, OpenFlags};
+use pelago_wire::{Context, Error, Handle, InodeId, Name, NewMode, OpenFlags};
 
 use crate::grants::{GuestNumber, SharedNode};
-use crate::programs::CONTEXT;
 
 /// The number of guests. The second one has its right from a middle key, and the right of the last
 /// one ends by the clock.
@@ -26,6 +25,7 @@ pub(crate) const STEADY: SharedNode = SharedNode(0);
 pub(crate) const NAMED: SharedNode = SharedNode(1);
 pub(crate) const DEEP: SharedNode = SharedNode(2);
 pub(crate) const SHARED_FILES: [SharedNode; 3] = [STEADY, NAMED, DEEP];
+const CONTEXT: Context = Context::direct(0, 0);
 const ROOT_KEY: u8 = 1;
 const MIDDLE_KEY: u8 = 2;
 const SERVER_KEY: u8 = 3;

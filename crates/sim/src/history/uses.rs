@@ -3,8 +3,8 @@
 
 use pelago_wire::{Code, Error};
 
+use super::{FilePart, History};
 use crate::grants::Use;
-use crate::history::{FilePart, History};
 
 /// The uses of guests that are judged at the end of a run.
 #[derive(Debug, Default)]
