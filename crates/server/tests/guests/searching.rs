@@ -298,6 +298,35 @@ fn what_a_condition_leaves_out_is_neither_found_nor_examined() {
     assert!(paths(world, &by_name, *sub, "name~*").is_empty());
 }
 
+/// A guest may build long chains of its own, each decision by which takes long.
+#[test]
+fn the_work_of_a_page_has_that_of_decisions_by_long_chains() {
+    const FILES: usize = 700;
+    let place = Place::new();
+    let Place { world, shared, .. } = &place;
+    for number in 0..FILES {
+        world.put(*shared, &format!("f{number}"), b"");
+    }
+    let file = world.put(*shared, "file", b"");
+    let grant = Grant { rights: "rxg".parse().unwrap(), ..world.to_read(shared.ino) };
+    let of_file = Grant { object: SharedObject::File(file.ino.raw()), ..grant };
+    let chain = |links: u8| -> Vec<Vec<u8>> {
+        let first = 20 - links;
+        let by = |at| if at == first { 1 } else { at };
+        (first..20).map(|at| world.signed(by(at), at + 1, &of_file).into_bytes()).collect()
+    };
+    let count = |links: u8| {
+        let folder = world.credential(20, shared.ino);
+        let guest = world.begin(world.admit(20, &[&folder]).unwrap()).unwrap();
+        world.ask(&guest, Request::Attach { chain: chain(links) }).unwrap();
+        let pages = pages(world, &guest, *shared, "name=none", 100);
+        assert_eq!(pages.iter().map(|page| page.1).sum::<u64>(), FILES as u64 + 4);
+        pages.len()
+    };
+    assert_eq!((count(1), count(4)), (1, 1));
+    assert!(count(15) > 1, "a decision is worth some thirty names");
+}
+
 /// A share of a name grants no directory to search in, and does not widen another share.
 #[test]
 fn a_share_of_a_file_is_searched_nowhere() {

@@ -12,12 +12,12 @@ use pelago_wire::{Asker as Process, Code, Error, GuestSubject, Handle, Operation
 
 use super::GuestCall;
 use super::rights::GuestRights;
-use crate::policy::{Asker, Guest, User};
+use crate::policy::{Asker, Guest, QUESTION_STEPS, User};
 use crate::service::execute::Executor;
 
-/// The work of a decision whose conditions may have any form, in names that are compared with a
-/// query: as much as that of a text.
-const DECISION_NAMES: u32 = 64;
+/// The steps of a decision that are as much work as a name that is compared with a query. The
+/// longest decision is so as much as a text, which is 64 names.
+const STEPS_OF_A_NAME: u32 = QUESTION_STEPS / 64;
 
 impl Executor<'_> {
     /// Calls `search` with the rights of a guest.
@@ -38,8 +38,7 @@ impl Executor<'_> {
         let may_read = |node| if grants_all { Ok(true) } else { rights.may_read(node) };
         let decision_names = match grants_all {
             true => 0,
-            false if policy.decides_by_shares(guest) => 1,
-            false => DECISION_NAMES,
+            false => policy.decision_steps(guest).div_ceil(STEPS_OF_A_NAME).max(1),
         };
         search(&GuestView { may_read: &may_read, decision_names })
     }
@@ -51,7 +50,7 @@ impl GuestRights<'_> {
     /// # Errors
     /// `Busy` if directories move all the time; errors of the table.
     fn may_read(&self, node: Handle) -> Result<bool, Error> {
-        match self.find(GuestSubject::Node(node)) {
+        match self.find_rights(GuestSubject::Node(node), &[Right::Read]) {
             Ok(found) => Ok(found.rights.has(Right::Read)),
             Err(error) if error.code == Code::Stale => Ok(false),
             Err(error) => Err(error),
