@@ -461,6 +461,9 @@ impl GuestCall {
         if self.is_answered_by_rights() && !self.is_of_guest() {
             return Some(Err(Code::Stale.into()));
         }
+        if self.tells_of_others(&result) && !rights.has(Right::Audit) {
+            return Some(Err(Code::Stale.into()));
+        }
         let mut result = self.without_others(rights, result);
         if let Ok(Reply::Volume(stats)) = &mut result {
             // The number of files in the volume is not granted to a guest.

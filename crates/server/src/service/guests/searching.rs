@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pelago_keynote::Right;
 use pelago_search::GuestView;
-use pelago_wire::{Asker as Process, Code, Error, GuestSubject, Handle, Operation, Request};
+use pelago_wire::{Asker as Process, Code, Error, GuestSubject, Handle, Operation, Reply, Request};
 
 use super::GuestCall;
 use super::rights::GuestRights;
@@ -66,6 +66,13 @@ impl GuestCall {
             self.request,
             Request::Search { .. } | Request::Tags { .. } | Request::Access { .. }
         )
+    }
+
+    /// Returns whether a result tells of other guests than this one, or of a chain without a
+    /// session. Only one that may audit the node is told of them, before and after.
+    pub(super) fn tells_of_others(&self, result: &Result<Reply, Error>) -> bool {
+        let Ok(Reply::Access(page)) = result else { return false };
+        page.guests.iter().any(|guest| guest.session != self.context.session)
     }
 
     /// Returns whether the session is still that of the guest. One that has ended is unknown, so
