@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::RwLockWriteGuard;
 use pelago_keynote::{Assertion, Grant, Principal, Revocation, RevocationSubject, SharedObject};
 use pelago_store::report::volume_failed;
 use pelago_store::volume;
@@ -180,10 +181,9 @@ impl Policy {
         found.next()
     }
 
-    /// Puts a revocation in force, and forgets those whose rows were deleted with it. When this
-    /// returns, no change is being made by what is taken back.
-    pub(crate) fn revoke(&self, revoked: &Revoked) {
-        let _no_change = self.hold_guests();
+    /// Puts a revocation in force, and forgets those whose rows were deleted with it. No change is
+    /// being made by what is taken back: the caller has [`Policy::hold_guests`].
+    pub(crate) fn revoke(&self, revoked: &Revoked, _no_change: &RwLockWriteGuard<'_, ()>) {
         let mut known = self.revoked.write();
         for ended in revoked.ended.iter().filter(|ended| **ended != revoked.id) {
             known.remove(ended);
@@ -255,7 +255,7 @@ mod tests {
             end: 0,
             ended: ended(u64::MAX),
         };
-        policy.revoke(&revoked);
+        policy.revoke(&revoked, &policy.hold_guests());
         let mut left: Vec<u8> = policy.revoked.read().keys().map(|id| id[0]).collect();
         left.sort_unstable();
         assert_eq!(left, [2, 3]);

@@ -23,7 +23,8 @@ pub(super) fn read_revocation(
     let may_audit = |node| match guest.as_deref() {
         Some(guest) => {
             let operation = Operation::Revoke;
-            GuestRights { parts, guest, session, operation }.may_audit(node)
+            let rights = GuestRights { parts, guest, session, operation };
+            Ok(parts.policy.admits(guest) && rights.may_audit(node)?)
         }
         None => Ok(false),
     };
@@ -39,11 +40,17 @@ impl Executor<'_> {
         if self.may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
         }
-        let revoked = read_revocation(parts, self.context.session, sentence, chain)?;
+        let read = || read_revocation(parts, self.context.session, sentence, chain);
+        let mut revoked = read()?;
         parts.policy.announce_revocations()?;
+        let no_change = parts.policy.hold_guests();
+        if !revoked.is_of_root {
+            // The guest may have lost the right since, or the node may have moved.
+            revoked = read()?;
+        }
         let row = RevocationRow { end: revoked.end, sentence };
         parts.shard.revoke(revoked.id, &row, revoked.is_of_root, &revoked.ended)?;
-        parts.policy.revoke(&revoked);
+        parts.policy.revoke(&revoked, &no_change);
         Ok(Outcome::WhenRevoked(Reply::Done))
     }
 }
