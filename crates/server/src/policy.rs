@@ -47,7 +47,7 @@ pub(crate) use issue::IssuedNode;
 pub(crate) use users::User;
 
 use revocations::InForceRevocation;
-pub(crate) use revocations::{Revoked, Revoker};
+pub(crate) use revocations::{Extent, Revoked, Revoker};
 pub(crate) use right_set::RightSet;
 
 use crate::pool::Pool;
@@ -550,6 +550,45 @@ impl Policy {
             known.decide(right, decision.is_granted);
         }
         Ok(known.granted)
+    }
+
+    /// Returns whether a guest has a right to a directory by a chain that grants it for all below
+    /// too, for an operation. What its other chains are like has no part in it.
+    ///
+    /// # Errors
+    /// As [`Policy::rights`].
+    pub(crate) fn grants_below(
+        &self,
+        guest: &Guest,
+        shard: &Shard,
+        position: &Placement,
+        right: Right,
+        operation: Operation,
+    ) -> Result<bool, Error> {
+        let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else { return Ok(false) };
+        if !self.roots.as_ref().is_some_and(Roots::grants_all_below) {
+            return Ok(false);
+        }
+        let ancestors = shard.ancestors(position.ino, position.directory_moves)?;
+        let (_, moment) = self.now();
+        let budget = Cell::new(QUESTION_STEPS);
+        let chains = self.chains_in_force(guest);
+        let mut whole = chains.iter().filter(|chain| chain.grants_all_below);
+        Ok(whole.any(|chain| {
+            let question = Question {
+                policy: &policy,
+                chain,
+                principal: Principal(guest.principal),
+                operation: Some(operation),
+                object: position.ino,
+                name: None,
+                volume: &self.volume_text,
+                ancestors: &ancestors,
+                address: guest.address.as_deref(),
+                moment: &moment,
+            };
+            question.decide(right, &budget).is_granted
+        }))
     }
 
     /// Lets no right change and no node move until the guard is dropped. A guest's change is

@@ -43,11 +43,20 @@ pub(crate) struct Revoked {
     pub(crate) ended: Vec<[u8; 32]>,
 }
 
+/// The nodes that a credential is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// One node.
+    Node,
+    /// A directory and all below it.
+    Below,
+}
+
 /// A guest that takes something back.
 pub(crate) struct Revoker<'a> {
     pub(crate) guest: &'a Guest,
-    /// Returns whether it may audit a node.
-    pub(crate) may_audit: &'a dyn Fn(Handle) -> Result<bool, Error>,
+    /// Returns whether it may audit a node, or else a directory and all below it.
+    pub(crate) may_audit: &'a dyn Fn(Handle, Extent) -> Result<bool, Error>,
 }
 
 impl Policy {
@@ -161,13 +170,13 @@ impl Policy {
         };
         let share = share.filter(|share| share.volume == self.volume.0);
         let Some(Grant { object, .. }) = share else { return Ok(false) };
-        let (node, is_all) = match object {
+        let (node, extent) = match object {
             SharedObject::Folder(ino) | SharedObject::Name { directory: ino, .. } => {
-                (ino, self.grants_all_below(guest))
+                (ino, Extent::Below)
             }
-            SharedObject::File(ino) => (ino, true),
+            SharedObject::File(ino) => (ino, Extent::Node),
         };
-        Ok(is_all && may_audit(Handle::own(InodeId::from_raw(node)))?)
+        may_audit(Handle::own(InodeId::from_raw(node)), extent)
     }
 
     /// Returns the share of a credential by which a guest is connected.

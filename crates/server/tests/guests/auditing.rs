@@ -237,6 +237,34 @@ fn an_auditor_takes_back_shares_of_files_and_names() {
     }
 }
 
+/// Chains that have nothing to do with what an auditor takes back neither give nor take the right.
+#[test]
+fn only_the_chains_that_give_the_right_to_audit_decide_what_an_auditor_takes_back() {
+    let place = Place::new();
+    let Place { world, shared, below, beside } = &place;
+    let denied = Err(Code::AccessDenied);
+    let file = lookup(&world.server, *beside, "f").unwrap().handle;
+    let object = SharedObject::File(file.ino.raw());
+    let of_file = world.signed(1, AUDITOR, &Grant { object, ..place.grant("r", *beside) });
+    let auditor = place.auditor("ra", *shared);
+    let attach = |guest: &Guest, text: &str| {
+        let chain = vec![text.as_bytes().to_vec()];
+        assert_eq!(world.ask(guest, Request::Attach { chain }), Ok(Reply::Bytes(vec![])));
+    };
+    attach(&auditor, &of_file);
+    let to_below = place.link(1, 2, "rx", *below);
+    assert_eq!(place.revoke(&auditor, AUDITOR, &[&to_below], &to_below), Ok(()));
+    // By conditions that hold for a directory and not for all below it.
+    let test = format!("object == \"{:x}\"", shared.ino.raw());
+    let conditions = format!("app_domain == \"pelago\" && right == \"a\" && {test};");
+    let of_one = world.written(1, AUDITOR, &conditions);
+    let narrow = place.begin(AUDITOR, &[&of_one]);
+    attach(&narrow, &place.link(1, AUDITOR, "ra", *beside));
+    let [to_shared, to_beside] = [*shared, *beside].map(|dir| place.link(1, 3, "rx", dir));
+    assert_eq!(place.revoke(&narrow, AUDITOR, &[&to_shared], &to_shared), denied);
+    assert_eq!(place.revoke(&narrow, AUDITOR, &[&to_beside], &to_beside), Ok(()));
+}
+
 /// Who has shared something with an auditor is above it.
 #[test]
 fn an_auditor_does_not_take_back_its_own_authorizers_share() {

@@ -5,7 +5,7 @@ use pelago_store::rows::RevocationRow;
 use pelago_wire::{Error, Operation, Reply, SessionId};
 
 use super::rights::GuestRights;
-use crate::policy::{Revoked, Revoker};
+use crate::policy::{Extent, Revoked, Revoker};
 use crate::service::execute::Executor;
 use crate::service::{OpResult, Outcome, Parts};
 
@@ -20,11 +20,17 @@ pub(super) fn read_revocation(
     chain: &[Vec<u8>],
 ) -> Result<Revoked, Error> {
     let guest = parts.policy.guest(session);
-    let may_audit = |node| match guest.as_deref() {
+    let may_audit = |node, extent| match guest.as_deref() {
         Some(guest) => {
             let operation = Operation::Revoke;
             let rights = GuestRights { parts, guest, session, operation };
-            Ok(parts.policy.admits(guest) && rights.may_audit(node)?)
+            if !parts.policy.admits(guest) {
+                return Ok(false);
+            }
+            match extent {
+                Extent::Node => rights.may_audit(node),
+                Extent::Below => rights.may_audit_below(node),
+            }
         }
         None => Ok(false),
     };

@@ -61,6 +61,31 @@ impl GuestRights<'_> {
         }
     }
 
+    /// Returns whether the guest may audit a directory and all below it; not if there is none.
+    ///
+    /// # Errors
+    /// As [`GuestRights::may_audit`].
+    pub(super) fn may_audit_below(&self, dir: Handle) -> Result<bool, Error> {
+        let Parts { policy, shard, .. } = self.parts;
+        for _ in 0..ATTEMPTS {
+            let position = match self.position(GuestSubject::Node(dir)) {
+                Err(error) if error.code == Code::Stale => return Ok(false),
+                position => position?,
+            };
+            if position.version.is_some() {
+                // It is a file.
+                return Ok(false);
+            }
+            let right = Right::Audit;
+            match policy.grants_below(self.guest, shard, &position, right, self.operation) {
+                Err(error) if error.code == Code::Busy => {}
+                Err(error) if error.code == Code::Stale => return Ok(false),
+                decided => return decided,
+            }
+        }
+        Err(Code::Busy.into())
+    }
+
     /// Checks one right to one subject.
     ///
     /// # Errors
