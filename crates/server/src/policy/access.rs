@@ -33,6 +33,8 @@ struct Holder<'a> {
     key: Principal,
     chain: &'a Chain,
     address: Option<&'a str>,
+    /// The user as whom it acts; `None` if that is not known, so that it has no right.
+    user: Option<Arc<User>>,
 }
 
 /// A function that says why the mode of a node denies a right to a user; `None` if it does not.
@@ -70,6 +72,7 @@ impl Policy {
                 key: Principal(guest.principal),
                 chain,
                 address: guest.address.as_deref(),
+                user: self.acting_user(guest).ok(),
             };
             self.access(node, &holder)
         };
@@ -96,6 +99,7 @@ impl Policy {
                 key: Principal(guest.principal),
                 chain,
                 address: guest.address.as_deref(),
+                user: self.acting_user(guest).ok(),
             };
             if self.denies_all(&holder).is_some() {
                 continue;
@@ -173,11 +177,12 @@ impl Policy {
                 credential: last.id,
                 links: u8::try_from(texts.len()).unwrap_or(u8::MAX),
                 rights: Vec::new(),
-                denied: all_denied((0, &first), DenialCause::NoRoot),
+                denied: all_denied(Some((0, &first)), DenialCause::NoRoot),
             });
         };
         let chain = Chain::read(texts, &key, roots).map_err(|_| invalid())?;
-        self.access(node, &Holder { session, key, chain: &chain, address: None })
+        let user = self.user_of(&chain, &key.0);
+        self.access(node, &Holder { session, key, chain: &chain, address: None, user })
     }
 
     fn access(&self, node: AccessTo<'_>, holder: &Holder<'_>) -> Result<GuestAccess, Error> {
@@ -201,8 +206,7 @@ impl Policy {
         holder: &Holder<'_>,
         granted: Vec<Right>,
     ) -> (Vec<u8>, Vec<DeniedRight>) {
-        let user = self.user_of(holder.chain, &holder.key.0);
-        let by_mode = |right| (node.denied_by_mode)(user.as_deref()?, right);
+        let by_mode = |right| (node.denied_by_mode)(holder.user.as_deref()?, right);
         let mut rights = Vec::new();
         let mut denied = Vec::new();
         for right in granted {
@@ -214,16 +218,18 @@ impl Policy {
         (rights, denied)
     }
 
-    /// Returns the denials of all rights by a chain that was taken back, or whose root is none;
-    /// `None` if the conditions decide.
+    /// Returns the denials of all rights by a chain that was taken back, whose root is none, or that
+    /// leads to no user or to another than the session acts as; `None` if the conditions decide.
     fn denies_all(&self, holder: &Holder<'_>) -> Option<Vec<DeniedRight>> {
         let Holder { chain, key, .. } = holder;
         let first = chain.links.first()?;
         if !self.is_root(&first.authorizer) {
-            return Some(all_denied((0, first), DenialCause::NoRoot));
+            return Some(all_denied(Some((0, first)), DenialCause::NoRoot));
         }
         if !self.is_revoked(chain, &key.0) {
-            return None;
+            let user = self.user_of(chain, &key.0);
+            let acts = user.is_some() && user == holder.user;
+            return (!acts).then(|| all_denied(None, DenialCause::User));
         }
         let revoked = self.revoked.read();
         let is_revoked = |link: &Link| {
@@ -233,7 +239,7 @@ impl Policy {
         // Else it is the key of the holder, for which the last one is.
         let at = at.unwrap_or(chain.links.len() - 1);
         let link = chain.links.get(at)?;
-        Some(all_denied((at, link), DenialCause::Revoked))
+        Some(all_denied(Some((at, link)), DenialCause::Revoked))
     }
 
     /// Calls `ask` with the questions for a chain: one for each name of the node in each directory,
@@ -316,7 +322,8 @@ fn access_by_chain(holder: &Holder<'_>, rights: Vec<u8>, denied: Vec<DeniedRight
     }
 }
 
-/// Returns the denials of all rights by one link, which comes with its place in the chain.
-fn all_denied(link: (usize, &Link), cause: DenialCause) -> Vec<DeniedRight> {
-    Right::ALL.into_iter().map(|right| denied(right, Some(link), cause, String::new())).collect()
+/// Returns the denials of all rights by one link, which comes with its place in the chain, or by
+/// none of them.
+fn all_denied(link: Option<(usize, &Link)>, cause: DenialCause) -> Vec<DeniedRight> {
+    Right::ALL.into_iter().map(|right| denied(right, link, cause, String::new())).collect()
 }
