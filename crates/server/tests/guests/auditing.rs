@@ -148,7 +148,7 @@ fn guests_whose_chains_take_long_do_not_keep_an_auditor_from_the_others() {
         for text in &slow[1..] {
             let chain = vec![text.as_bytes().to_vec()];
             let told = world.ask(&guest, Request::Attach { chain });
-            assert_eq!(told, Ok(Reply::Bytes(vec![])));
+            assert!(matches!(told, Ok(Reply::Bytes(why)) if why.is_empty()));
         }
     }
     let bob = world.guest(2, shared.ino);
@@ -249,7 +249,8 @@ fn only_the_chains_that_give_the_right_to_audit_decide_what_an_auditor_takes_bac
     let auditor = place.auditor("ra", *shared);
     let attach = |guest: &Guest, text: &str| {
         let chain = vec![text.as_bytes().to_vec()];
-        assert_eq!(world.ask(guest, Request::Attach { chain }), Ok(Reply::Bytes(vec![])));
+        let told = world.ask(guest, Request::Attach { chain });
+        assert!(matches!(told, Ok(Reply::Bytes(why)) if why.is_empty()));
     };
     attach(&auditor, &of_file);
     let to_below = place.link(1, 2, "rx", *below);
