@@ -33,14 +33,15 @@ impl Executor<'_> {
         let policy = &self.parts.policy;
         let session = self.context.session;
         let rights = GuestRights { parts: self.parts, guest, session, operation };
-        // The directory that is searched may be read: that was decided before.
+        // All below the directory that is searched, which is decided about for the tree.
+        let may_search = |dir| rights.may_read(dir);
         let grants_all = policy.grants_all_below(guest);
         let may_read = |node| if grants_all { Ok(true) } else { rights.may_read(node) };
         let decision_names = match grants_all {
             true => 0,
             false => policy.decision_steps(guest).div_ceil(STEPS_OF_A_NAME).max(1),
         };
-        search(&GuestView { may_read: &may_read, decision_names })
+        search(&GuestView { may_search: &may_search, may_read: &may_read, decision_names })
     }
 }
 
@@ -66,6 +67,12 @@ impl GuestCall {
             self.request,
             Request::Search { .. } | Request::Tags { .. } | Request::Access { .. }
         )
+    }
+
+    /// Returns whether the answer is from a moment at which the rights to the directory, and the
+    /// places of all below it, were looked at: it is right even if directories have moved since.
+    pub(super) const fn is_of_one_moment(&self) -> bool {
+        matches!(self.request, Request::Search { .. } | Request::Tags { .. })
     }
 
     /// Returns whether a result tells of other guests than this one, or of a chain without a
