@@ -49,7 +49,7 @@ mod viewer;
 mod walk;
 
 /// The number of attempts of a guest's search in which a directory moves before the first file.
-const ATTEMPTS: u32 = 8;
+const ATTEMPTS: u32 = 4;
 
 /// The parts of a volume that a search reads.
 #[derive(Clone, Copy)]
@@ -107,9 +107,11 @@ impl Searched<'_> {
         if names_owner(query.expr()) {
             return Err(Code::NotSupported.into());
         }
-        while_moving(|| {
-            let guest = GuestInTree::before_tree(guest, self.shard);
-            (guest, self.page_once(context, dir, search, &query, Some(guest)))
+        while_moving(|is_last| {
+            guest.call(is_last, || {
+                let guest = GuestInTree::before_tree(guest, self.shard, is_last);
+                (guest, self.page_once(context, dir, search, &query, Some(guest)))
+            })
         })
     }
 
@@ -172,13 +174,21 @@ pub fn tags_for_guest(
     tags: &Tags,
     guest: &GuestView<'_>,
 ) -> Result<TagPage, Error> {
-    while_moving(|| {
-        let guest = GuestInTree::before_tree(guest, shard);
+    while_moving(|is_last| {
+        let process = process(context, &tags.asker);
+        let (guest, entered) = guest.call(is_last, || {
+            let guest = GuestInTree::before_tree(guest, shard, is_last);
+            let enter = || {
+                let as_of = clock::now();
+                let tree = shard.tree()?;
+                enter(&Viewer::new(&tree, process, Some(guest)), dir)?;
+                Ok::<_, Error>((as_of, tree))
+            };
+            (guest, enter())
+        });
         let find = || {
-            let as_of = clock::now();
-            let tree = shard.tree()?;
-            let viewer = Viewer::new(&tree, process(context, &tags.asker), Some(guest));
-            enter(&viewer, dir)?;
+            let (as_of, tree) = entered?;
+            let viewer = Viewer::new(&tree, process, Some(guest));
             let (parts, more) = TagWalk::below(&viewer, dir.ino).find(tags)?;
             Ok(TagPage { parts, as_of, more })
         };
@@ -187,16 +197,17 @@ pub fn tags_for_guest(
 }
 
 /// Repeats a guest's search, in a new tree each time, while it is `Busy` because a directory moves.
+/// It is called with true for the last attempt.
 fn while_moving<'a, T>(
-    mut search: impl FnMut() -> (GuestInTree<'a>, Result<T, Error>),
+    mut search: impl FnMut(bool) -> (GuestInTree<'a>, Result<T, Error>),
 ) -> Result<T, Error> {
     for _ in 1..ATTEMPTS {
-        match search() {
+        match search(false) {
             (guest, Err(error)) if error.code == Code::Busy && guest.has_moved() => {}
             (_, found) => return found,
         }
     }
-    search().1
+    search(true).1
 }
 
 /// Returns whether a query names owners of files.

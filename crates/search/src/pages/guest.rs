@@ -16,7 +16,24 @@ pub struct GuestView<'a> {
     /// The work of one such decision, in names that are compared with a query; 0 if all below the
     /// directory is granted with it.
     pub decision_names: u32,
+    /// Calls a function once, and lets no directory move meanwhile. A search of which no attempt
+    /// comes to its first file goes on in it for 128 names.
+    pub hold: &'a dyn Fn(&mut dyn FnMut()),
 }
+
+impl GuestView<'_> {
+    /// Calls a function, and lets no directory move meanwhile if `is_held`.
+    pub(super) fn call<T>(&self, is_held: bool, mut of: impl FnMut() -> T) -> T {
+        let mut result = None;
+        if is_held {
+            (self.hold)(&mut || result = Some(of()));
+        }
+        result.unwrap_or_else(of)
+    }
+}
+
+/// The work for which a search may let no directory move, in names.
+pub(super) const HELD_NAMES: u32 = 128;
 
 /// A guest that searches a tree of one moment. While no directory moves, each is where the tree has
 /// it, so that the present rights and the present state of files are those of their places there.
@@ -26,12 +43,19 @@ pub(super) struct GuestInTree<'a> {
     shard: &'a Shard,
     /// The moves of directories before the tree was taken.
     moves: u64,
+    /// True if none moves.
+    is_held: bool,
 }
 
 impl<'a> GuestInTree<'a> {
     /// Returns the guest for a tree that is taken after this.
-    pub(super) fn before_tree(view: &'a GuestView<'a>, shard: &'a Shard) -> Self {
-        Self { view, shard, moves: shard.directory_moves() }
+    pub(super) fn before_tree(view: &'a GuestView<'a>, shard: &'a Shard, is_held: bool) -> Self {
+        Self { view, shard, moves: shard.directory_moves(), is_held }
+    }
+
+    /// Returns the work for which no directory may move; `None` if directories may move.
+    pub(super) fn held_names(&self) -> Option<u32> {
+        self.is_held.then_some(HELD_NAMES)
     }
 
     /// Returns whether a directory has moved since.

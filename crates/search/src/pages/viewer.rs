@@ -47,6 +47,16 @@ impl<'a> Viewer<'a> {
         self.guest.is_some_and(|guest| guest.has_moved())
     }
 
+    /// Returns whether this work, in names, is as much as one may do while no directory moves.
+    pub(super) fn ends_hold(&self, names: u32) -> bool {
+        self.guest.and_then(|guest| guest.held_names()).is_some_and(|most| names >= most)
+    }
+
+    /// Returns the work of the decisions about a guest so far.
+    pub(super) const fn work(&self) -> u32 {
+        self.work.get()
+    }
+
     /// Returns whether decisions about a guest may be about other places than those in the tree: it
     /// is not granted all, and a directory has moved.
     pub(super) fn decides_elsewhere(&self) -> bool {

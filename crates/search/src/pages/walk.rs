@@ -81,6 +81,9 @@ impl Walk {
             if !walk.enters(evaluation, &rnode, name)? {
                 break;
             }
+            if evaluation.viewer.ends_hold(evaluation.viewer.work()) {
+                return Err(Code::Busy.into());
+            }
         }
         Ok(walk)
     }
@@ -97,8 +100,10 @@ impl Walk {
         page: &mut Page,
     ) -> Result<Option<Vec<u8>>, Error> {
         let mut is_first = true;
+        let begun = page.left();
         while let Some(level) = self.levels.last_mut() {
-            if page.is_over() {
+            let is_held_long = !is_first && evaluation.viewer.ends_hold(begun - page.left());
+            if page.is_over() || is_held_long {
                 return Ok(self.last);
             }
             let Some(entry) = level.next(evaluation)? else {

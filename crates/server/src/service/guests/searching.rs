@@ -41,7 +41,16 @@ impl Executor<'_> {
             true => 0,
             false => policy.decision_steps(guest).div_ceil(STEPS_OF_A_NAME).max(1),
         };
-        search(&GuestView { may_search: &may_search, may_read: &may_read, decision_names })
+        let hold = |search: &mut dyn FnMut()| {
+            let _no_move = policy.hold_rights();
+            search();
+        };
+        search(&GuestView {
+            may_search: &may_search,
+            may_read: &may_read,
+            decision_names,
+            hold: &hold,
+        })
     }
 }
 
