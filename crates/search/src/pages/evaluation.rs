@@ -72,8 +72,8 @@ impl<'a> Evaluation<'a> {
 
     /// Compares a file. Its present size, times and bytes are not in the tree: a file that a guest
     /// might read when the tree was taken may have left the directory, and got a secret, before
-    /// they were read. So its position is found before and after. A directory is where the tree has it
-    /// unless one has moved, which ends the page.
+    /// they were read. So its position is found before and after. A directory is where the tree has
+    /// it unless one has moved, which ends the page.
     fn compare(
         &self,
         dir: InodeId,

@@ -2,9 +2,9 @@
 //!
 //! A directory comes before the files in it, and the names of a directory come in the order of
 //! their hashes. So the path of the last file is the place that a walk has reached. The next page
-//! finds its way back by it, even if a part of the path is gone by then. The page of a guest ends if
-//! a directory of the volume moves, because the present state of files is read with the tree; the
-//! next one has a newer tree.
+//! finds its way back by it, even if a part of the path is gone by then. The page of a guest ends
+//! if a directory of the volume moves, because the present state of files is read with the tree.
+//! The next one has a newer tree.
 
 use std::collections::VecDeque;
 

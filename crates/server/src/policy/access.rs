@@ -218,8 +218,9 @@ impl Policy {
         (rights, denied)
     }
 
-    /// Returns the denials of all rights by a chain that was taken back, whose root is none, or that
-    /// leads to no user or to another than the session acts as; `None` if the conditions decide.
+    /// Returns the denials of all rights by a chain that was taken back, whose root is none, or
+    /// that leads to no user or to another than the session acts as; `None` if the conditions
+    /// decide.
     fn denies_all(&self, holder: &Holder<'_>) -> Option<Vec<DeniedRight>> {
         let Holder { chain, key, .. } = holder;
         let first = chain.links.first()?;
