@@ -17,6 +17,7 @@ use pelago_wire::{
 };
 
 use self::evaluation::Evaluation;
+use self::guest::GuestInTree;
 pub use self::guest::GuestView;
 use self::nodes::{ByInode, Reached};
 use self::page::Page;
@@ -46,6 +47,9 @@ mod tags_below;
 mod users;
 mod viewer;
 mod walk;
+
+/// The number of attempts of a guest's search in which a directory moves before the first file.
+const ATTEMPTS: u32 = 4;
 
 /// The parts of a volume that a search reads.
 #[derive(Clone, Copy)]
@@ -97,18 +101,37 @@ impl Searched<'_> {
         guest: Option<&GuestView<'_>>,
     ) -> Result<SearchPage, Error> {
         let query = Query::parse(&search.query).map_err(|_| Code::Invalid)?;
-        if guest.is_some() && names_owner(query.expr()) {
+        let Some(guest) = guest else {
+            return self.page_once(context, dir, search, &query, None);
+        };
+        if names_owner(query.expr()) {
             return Err(Code::NotSupported.into());
         }
+        while_moving(|is_last| {
+            guest.call(is_last, || {
+                let guest = GuestInTree::before_tree(guest, self.shard, is_last);
+                (guest, self.page_once(context, dir, search, &query, Some(guest)))
+            })
+        })
+    }
+
+    fn page_once(
+        &self,
+        context: &Context,
+        dir: Handle,
+        search: &Search,
+        query: &Query,
+        guest: Option<GuestInTree<'_>>,
+    ) -> Result<SearchPage, Error> {
         // Read before the snapshot is taken, which so has all changes up to this time.
         let as_of = clock::now();
         let tree = self.shard.tree()?;
         let now = search.after.as_ref().map_or(as_of, |place| place.now);
         let process = process(context, &search.asker);
-        let evaluation = Evaluation::new(Reading::new(*self, &tree), process, guest, &query, now);
+        let evaluation = Evaluation::new(Reading::new(*self, &tree), process, guest, query, now);
         enter(&evaluation.viewer, dir)?;
         let question =
-            Question { searched: *self, evaluation: &evaluation, query: &query, dir: dir.ino, now };
+            Question { searched: *self, evaluation: &evaluation, query, dir: dir.ino, now };
         let at = search.after.as_ref().map(|place| &place.at);
         let mut page = Page::new(search.hits);
         let Filled { next, behind_since } = question.fill(at, &mut page)?;
@@ -139,10 +162,11 @@ pub fn tags(shard: &Shard, context: &Context, dir: Handle, tags: &Tags) -> Resul
 
 /// Returns the keys of tags, or the values of one key, of the files below a directory, to a guest.
 /// Of more than [`pelago_wire::limits::GUEST_TAG_NAMES`] names below the directory some are not
-/// looked at, and there may be more.
+/// looked at, and there may be more; the same if directories move all the time, and not all below
+/// it is granted.
 ///
 /// # Errors
-/// As [`tags`], but never `Busy`.
+/// As [`tags`]; `Busy` only if directories move all the time.
 pub fn tags_for_guest(
     shard: &Shard,
     context: &Context,
@@ -150,12 +174,40 @@ pub fn tags_for_guest(
     tags: &Tags,
     guest: &GuestView<'_>,
 ) -> Result<TagPage, Error> {
-    let as_of = clock::now();
-    let tree = shard.tree()?;
-    let viewer = Viewer::new(&tree, process(context, &tags.asker), Some(guest));
-    enter(&viewer, dir)?;
-    let (parts, more) = TagWalk::below(&viewer, dir.ino).find(tags)?;
-    Ok(TagPage { parts, as_of, more })
+    while_moving(|is_last| {
+        let process = process(context, &tags.asker);
+        let (guest, entered) = guest.call(is_last, || {
+            let guest = GuestInTree::before_tree(guest, shard, is_last);
+            let enter = || {
+                let as_of = clock::now();
+                let tree = shard.tree()?;
+                enter(&Viewer::new(&tree, process, Some(guest)), dir)?;
+                Ok::<_, Error>((as_of, tree))
+            };
+            (guest, enter())
+        });
+        let find = || {
+            let (as_of, tree) = entered?;
+            let viewer = Viewer::new(&tree, process, Some(guest));
+            let (parts, more) = TagWalk::below(&viewer, dir.ino).find(tags)?;
+            Ok(TagPage { parts, as_of, more })
+        };
+        (guest, find())
+    })
+}
+
+/// Repeats a guest's search, in a new tree each time, while it is `Busy` because a directory moves.
+/// It is called with true for the last attempt.
+fn while_moving<'a, T>(
+    mut search: impl FnMut(bool) -> (GuestInTree<'a>, Result<T, Error>),
+) -> Result<T, Error> {
+    for _ in 1..ATTEMPTS {
+        match search(false) {
+            (guest, Err(error)) if error.code == Code::Busy && guest.has_moved() => {}
+            (_, found) => return found,
+        }
+    }
+    search(true).1
 }
 
 /// Returns whether a query names owners of files.
@@ -173,11 +225,18 @@ fn process<'a>(context: &Context, asker: &'a Asker) -> Process<'a> {
     Process { uid, gid, groups: &asker.groups, reads_all: asker.reads_all }
 }
 
-/// Checks that a process may list and search the directory that it asks about.
+/// Checks that a process may list and search the directory that it asks about; for a guest also at
+/// the place that this has in the tree.
 fn enter(viewer: &Viewer<'_>, dir: Handle) -> Result<(), Error> {
     let rnode = viewer.tree.node(dir)?.ok_or(Code::Stale)?.rnode;
     if rnode.kind != FileKind::Directory {
         return Err(Code::NotDirectory.into());
+    }
+    if !viewer.may_search(dir)? {
+        return Err(Code::Stale.into());
+    }
+    if viewer.has_moved() {
+        return Err(Code::Busy.into());
     }
     if viewer.may_enter(&rnode)? { Ok(()) } else { Err(Code::AccessDenied.into()) }
 }

@@ -47,7 +47,7 @@ pub(crate) use issue::IssuedNode;
 pub(crate) use users::User;
 
 use revocations::InForceRevocation;
-pub(crate) use revocations::{Revoked, Revoker};
+pub(crate) use revocations::{Extent, Revoked, Revoker};
 pub(crate) use right_set::RightSet;
 
 use crate::pool::Pool;
@@ -84,7 +84,7 @@ const CHAINS: usize = 64;
 
 /// The steps that the decision about a node may take: some milliseconds. A share of Pelago takes
 /// ten in each link.
-const QUESTION_STEPS: u32 = 32_768;
+pub(crate) const QUESTION_STEPS: u32 = 32_768;
 
 /// The guests of a volume.
 pub(crate) struct Policy {
@@ -160,6 +160,14 @@ struct Standing {
     is_valid: bool,
     /// The user as whom it acts.
     user: Option<Arc<User>>,
+}
+
+/// The rights that a decision is about.
+#[derive(Clone, Copy)]
+pub(crate) struct Sought<'a> {
+    /// The operation that needs them.
+    pub(crate) operation: Operation,
+    pub(crate) rights: &'a [Right],
 }
 
 /// The session that a request comes from.
@@ -464,17 +472,23 @@ impl Policy {
             && self.roots.as_ref().is_none_or(Roots::grants_all_below)
     }
 
-    /// Returns whether nothing but shares of Pelago's form decides about a guest, each in a few
-    /// steps.
-    pub(crate) fn decides_by_shares(&self, guest: &Guest) -> bool {
+    /// Returns the steps that the decision about one right of a guest takes at most. They depend on
+    /// its chains alone, and not on what is cached, so that equal questions have equal costs.
+    pub(crate) fn decision_steps(&self, guest: &Guest) -> u32 {
         let policy = self.roots.as_ref().and_then(Roots::policy);
-        policy.is_some_and(|policy| policy.conditions().is_none())
-            && guest.chains().iter().flat_map(|chain| &chain.links).all(|link| link.share.is_some())
+        let chains = guest.chains();
+        let mut links = chains.iter().flat_map(|chain| &chain.links);
+        let is_plain = policy.is_some_and(|policy| policy.conditions().is_none())
+            && links.all(|link| link.share.is_some());
+        match is_plain {
+            true => decision::steps_of_shares(chains.iter().map(|chain| chain.links.len())),
+            false => QUESTION_STEPS,
+        }
     }
 
-    /// Returns the rights that a guest has by one of its chains to a node in this directory, which
-    /// is the node itself if that is one, for an operation. A file has those that one of its names
-    /// there has.
+    /// Returns those of some rights that a guest has by one of its chains to a node in this
+    /// directory, which is the node itself if that is one, for an operation. A file has those that
+    /// one of its names there has.
     ///
     /// # Errors
     /// `Busy` if directories have moved since; errors of the table.
@@ -484,8 +498,9 @@ impl Policy {
         shard: &Shard,
         position: &Placement,
         dir: InodeId,
-        operation: Operation,
+        sought: Sought<'_>,
     ) -> Result<RightSet, Error> {
+        let Sought { operation, rights } = sought;
         let directory_moves = position.directory_moves;
         let Terms { rights_number, seconds } = self.terms();
         // Both only grow, so that the sum is equal only if both are.
@@ -493,7 +508,7 @@ impl Policy {
         let epoch = Epoch { directory_moves, rights_number };
         let at = DecidedAt { dir, object: position.ino, version: position.version };
         let mut known = self.decisions.get(guest.session, at, epoch, seconds);
-        if known.knows_all() {
+        if rights.iter().all(|right| known.knows(*right)) {
             return Ok(known.granted);
         }
         let (seconds, moment) = self.now();
@@ -524,7 +539,7 @@ impl Policy {
         let questions: Vec<Question<'_>> =
             chains.iter().flat_map(|chain| of_chain(&**chain)).collect();
         let budget = Cell::new(QUESTION_STEPS);
-        for right in Right::ALL {
+        for right in rights.iter().copied() {
             if known.knows(right) {
                 continue;
             }
@@ -542,6 +557,45 @@ impl Policy {
             known.decide(right, decision.is_granted);
         }
         Ok(known.granted)
+    }
+
+    /// Returns whether a guest has a right to a directory by a chain that grants it for all below
+    /// too, for an operation. What its other chains are like has no part in it.
+    ///
+    /// # Errors
+    /// As [`Policy::rights`].
+    pub(crate) fn grants_below(
+        &self,
+        guest: &Guest,
+        shard: &Shard,
+        position: &Placement,
+        right: Right,
+        operation: Operation,
+    ) -> Result<bool, Error> {
+        let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else { return Ok(false) };
+        if !self.roots.as_ref().is_some_and(Roots::grants_all_below) {
+            return Ok(false);
+        }
+        let ancestors = shard.ancestors(position.ino, position.directory_moves)?;
+        let (_, moment) = self.now();
+        let budget = Cell::new(QUESTION_STEPS);
+        let chains = self.chains_in_force(guest);
+        let mut whole = chains.iter().filter(|chain| chain.grants_all_below);
+        Ok(whole.any(|chain| {
+            let question = Question {
+                policy: &policy,
+                chain,
+                principal: Principal(guest.principal),
+                operation: Some(operation),
+                object: position.ino,
+                name: None,
+                volume: &self.volume_text,
+                ancestors: &ancestors,
+                address: guest.address.as_deref(),
+                moment: &moment,
+            };
+            question.decide(right, &budget).is_granted
+        }))
     }
 
     /// Lets no right change and no node move until the guard is dropped. A guest's change is

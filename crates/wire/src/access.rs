@@ -71,4 +71,7 @@ pub enum DenialCause {
     /// The mode or the access list of the node denies it to the user as whom the guest acts. The
     /// detail is that user and the mode; nothing for a guest, which learns no ids of the server.
     Modes,
+    /// The server does not know as whom the guest would act by the chain, or that is another user
+    /// than its session acts as.
+    User,
 }

@@ -381,6 +381,7 @@ fn access_page() -> impl Strategy<Value = AccessPage> {
         Just(DenialCause::Conditions),
         Just(DenialCause::Steps),
         Just(DenialCause::Modes),
+        Just(DenialCause::User),
     ];
     let denied = (letter(), any::<u8>(), any::<[u8; 32]>(), causes, "\\PC{0,100}").prop_map(
         |(right, link, signer, cause, detail)| DeniedRight { right, link, signer, cause, detail },

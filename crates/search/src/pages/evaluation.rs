@@ -4,10 +4,10 @@ use pelago_find::Query;
 use pelago_meta::process::Process;
 use pelago_meta::tree::Tree;
 use pelago_store::rows::Rnode;
-use pelago_wire::{Code, Error, Handle, InodeId, Time};
+use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Time};
 
 use super::candidate::File;
-use super::guest::GuestView;
+use super::guest::GuestInTree;
 use super::reading::Reading;
 use super::viewer::Viewer;
 use crate::undamaged::undamaged;
@@ -28,7 +28,7 @@ impl<'a> Evaluation<'a> {
     pub(super) const fn new(
         reading: Reading<'a>,
         process: Process<'a>,
-        guest: Option<&'a GuestView<'a>>,
+        guest: Option<GuestInTree<'a>>,
         query: &'a Query,
         now: Time,
     ) -> Self {
@@ -72,7 +72,8 @@ impl<'a> Evaluation<'a> {
 
     /// Compares a file. Its present size, times and bytes are not in the tree: a file that a guest
     /// might read when the tree was taken may have left the directory, and got a secret, before
-    /// they were read. So its position is found before and after.
+    /// they were read. So its position is found before and after. A directory is where the tree has
+    /// it unless one has moved, which ends the page.
     fn compare(
         &self,
         dir: InodeId,
@@ -85,6 +86,7 @@ impl<'a> Evaluation<'a> {
             return Ok(None);
         }
         let is_guest = self.viewer.is_guest();
+        let is_dir = rnode.kind == FileKind::Directory;
         for _ in 0..ATTEMPTS {
             let file = File::new(&self.reading, name, handle, rnode, known, is_guest);
             let matches = self.query.matches(&file, self.now);
@@ -96,8 +98,9 @@ impl<'a> Evaluation<'a> {
             match (before, self.reading.searched.shard.placement(handle, false)) {
                 (_, Err(error)) | (Err(error), _) if error.code == Code::Stale => return Ok(None),
                 (_, Err(error)) | (Err(error), _) => return Err(error),
-                (_, Ok(after)) if !after.dirs.contains(&dir) => return Ok(None),
+                (_, Ok(after)) if !is_dir && !after.dirs.contains(&dir) => return Ok(None),
                 (Ok(before), Ok(after)) if before == after => return Ok(Some(matches)),
+                (Ok(_), Ok(_)) if self.viewer.has_moved() => return Ok(None),
                 (Ok(_), Ok(_)) => {}
             }
         }

@@ -67,6 +67,10 @@ impl<'a> TagWalk<'a> {
                     continue;
                 };
                 let may_read = self.viewer.may_read(handle, &rnode)?;
+                if self.viewer.decides_elsewhere() {
+                    self.left = 0;
+                    return Ok(false);
+                }
                 self.left = self.left.saturating_sub(1 + self.viewer.take_work());
                 if may_read {
                     undamaged(self.collect(&rnode, tags).map(Some))?;

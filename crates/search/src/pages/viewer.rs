@@ -7,7 +7,7 @@ use pelago_meta::tree::Tree;
 use pelago_store::rows::Rnode;
 use pelago_wire::{Error, FileKind, Handle, ModeRights};
 
-use super::guest::GuestView;
+use super::guest::GuestInTree;
 use crate::undamaged::undamaged;
 
 /// The process that searches, and the tree in which it does.
@@ -15,7 +15,7 @@ pub(super) struct Viewer<'a> {
     pub(super) tree: &'a Tree,
     process: Process<'a>,
     /// The guest for which the process stands, if it is one.
-    guest: Option<&'a GuestView<'a>>,
+    guest: Option<GuestInTree<'a>>,
     /// The work of decisions since the last call of [`Viewer::take_work`], in names.
     work: Cell<u32>,
 }
@@ -24,7 +24,7 @@ impl<'a> Viewer<'a> {
     pub(super) const fn new(
         tree: &'a Tree,
         process: Process<'a>,
-        guest: Option<&'a GuestView<'a>>,
+        guest: Option<GuestInTree<'a>>,
     ) -> Self {
         Self { tree, process, guest, work: Cell::new(0) }
     }
@@ -40,6 +40,35 @@ impl<'a> Viewer<'a> {
     /// Returns whether the process stands for a guest.
     pub(super) const fn is_guest(&self) -> bool {
         self.guest.is_some()
+    }
+
+    /// Returns whether a directory has moved since the tree of a guest was taken.
+    pub(super) fn has_moved(&self) -> bool {
+        self.guest.is_some_and(|guest| guest.has_moved())
+    }
+
+    /// Returns whether this work, in names, is as much as one may do while no directory moves.
+    pub(super) fn ends_hold(&self, names: u32) -> bool {
+        self.guest.and_then(|guest| guest.held_names()).is_some_and(|most| names >= most)
+    }
+
+    /// Returns the work of the decisions about a guest so far.
+    pub(super) const fn work(&self) -> u32 {
+        self.work.get()
+    }
+
+    /// Returns whether decisions about a guest may be about other places than those in the tree: it
+    /// is not granted all, and a directory has moved.
+    pub(super) fn decides_elsewhere(&self) -> bool {
+        self.guest.is_some_and(|guest| guest.view.decision_names > 0 && guest.has_moved())
+    }
+
+    /// Returns whether a guest may list the directory that it searches; any other process may.
+    ///
+    /// # Errors
+    /// Those of the decision.
+    pub(super) fn may_search(&self, dir: Handle) -> Result<bool, Error> {
+        self.guest.map_or(Ok(true), |guest| (guest.view.may_search)(dir))
     }
 
     /// Returns the work of the decisions about a guest since the last call, in names.
@@ -72,8 +101,8 @@ impl<'a> Viewer<'a> {
     /// Returns whether a guest has the right to read a node; any other process has it.
     fn grants(&self, node: Handle) -> Result<bool, Error> {
         let Some(guest) = self.guest else { return Ok(true) };
-        self.work.set(self.work.get().saturating_add(guest.decision_names));
-        (guest.may_read)(node)
+        self.work.set(self.work.get().saturating_add(guest.view.decision_names));
+        (guest.view.may_read)(node)
     }
 
     /// Returns whether the process has a right; a damaged list gives none.

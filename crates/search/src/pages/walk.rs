@@ -2,13 +2,15 @@
 //!
 //! A directory comes before the files in it, and the names of a directory come in the order of
 //! their hashes. So the path of the last file is the place that a walk has reached. The next page
-//! finds its way back by it, even if a part of the path is gone by then.
+//! finds its way back by it, even if a part of the path is gone by then. The page of a guest ends
+//! if a directory of the volume moves, because the present state of files is read with the tree.
+//! The next one has a newer tree.
 
 use std::collections::VecDeque;
 
 use pelago_meta::tree::{Tree, TreeEntry};
 use pelago_store::rows::{NameRow, Rnode};
-use pelago_wire::{Error, FileKind, Handle, Hit, InodeId, NameHash, SearchAt, limits};
+use pelago_wire::{Code, Error, FileKind, Handle, Hit, InodeId, NameHash, SearchAt, limits};
 
 use super::evaluation::Evaluation;
 use super::page::Page;
@@ -79,6 +81,9 @@ impl Walk {
             if !walk.enters(evaluation, &rnode, name)? {
                 break;
             }
+            if evaluation.viewer.ends_hold(evaluation.viewer.work()) {
+                return Err(Code::Busy.into());
+            }
         }
         Ok(walk)
     }
@@ -87,14 +92,18 @@ impl Walk {
     /// if the walk has ended.
     ///
     /// # Errors
-    /// If a row or a text cannot be read.
+    /// `Busy` if a directory has moved before the first file of the page; if a row or a text cannot
+    /// be read.
     fn go_on(
         mut self,
         evaluation: &Evaluation<'_>,
         page: &mut Page,
     ) -> Result<Option<Vec<u8>>, Error> {
+        let mut is_first = true;
+        let begun = page.left();
         while let Some(level) = self.levels.last_mut() {
-            if page.is_over() {
+            let is_held_long = !is_first && evaluation.viewer.ends_hold(begun - page.left());
+            if page.is_over() || is_held_long {
                 return Ok(self.last);
             }
             let Some(entry) = level.next(evaluation)? else {
@@ -107,7 +116,11 @@ impl Walk {
             if let Some((handle, rnode)) =
                 node(evaluation.reading.tree, dir, entry.hash, &entry.row)?
             {
-                let matches = evaluation.matches(dir, name, handle, &rnode, &[])?;
+                let matches = evaluation.matches(dir, name, handle, &rnode, &[]);
+                if evaluation.viewer.has_moved() {
+                    return if is_first { Err(Code::Busy.into()) } else { Ok(self.last) };
+                }
+                let matches = matches?;
                 // A file that the process may not read counts as work, and not in the reply.
                 page.work(evaluation.reading.take_texts());
                 if matches.is_some() {
@@ -121,6 +134,7 @@ impl Walk {
                 page.work_also(evaluation.viewer.take_work());
             }
             self.last = Some(path);
+            is_first = false;
         }
         Ok(None)
     }

@@ -20,6 +20,8 @@ use super::{Guest, Policy, QUESTION_STEPS, User};
 
 /// The steps that all reasons for one chain may take.
 const REASON_STEPS: u32 = 4 * QUESTION_STEPS;
+/// The steps after which a page for a guest ends: some tenths of a second.
+const PAGE_STEPS: u32 = 64 * QUESTION_STEPS;
 
 /// All chains of one guest fit into a page.
 const _: () = assert!(limits::ATTACHED_CHAINS <= limits::ACCESS_GUESTS);
@@ -31,6 +33,8 @@ struct Holder<'a> {
     key: Principal,
     chain: &'a Chain,
     address: Option<&'a str>,
+    /// The user as whom it acts; `None` if that is not known, so that it has no right.
+    user: Option<Arc<User>>,
 }
 
 /// A function that says why the mode of a node denies a right to a user; `None` if it does not.
@@ -68,15 +72,52 @@ impl Policy {
                 key: Principal(guest.principal),
                 chain,
                 address: guest.address.as_deref(),
+                user: self.acting_user(guest).ok(),
             };
             self.access(node, &holder)
         };
         guest.chains().iter().map(of_chain).collect()
     }
 
+    /// Returns the rights of a guest to a node, by each of its chains that gives some, without the
+    /// reasons why others are denied: these may be about something else. `steps` is the rest of the
+    /// steps for all decisions; those for this guest are bounded as for a request of it.
+    ///
+    /// # Errors
+    /// As [`Policy::access_of`].
+    fn access_of_other(
+        &self,
+        node: AccessTo<'_>,
+        guest: &Guest,
+        steps: &Cell<u32>,
+    ) -> Result<Vec<GuestAccess>, Error> {
+        let budget = Cell::new(QUESTION_STEPS);
+        let mut found = Vec::new();
+        for chain in &guest.chains() {
+            let holder = Holder {
+                session: guest.session,
+                key: Principal(guest.principal),
+                chain,
+                address: guest.address.as_deref(),
+                user: self.acting_user(guest).ok(),
+            };
+            if self.denies_all(&holder).is_some() {
+                continue;
+            }
+            let rights =
+                self.with_questions(node, &holder, |questions| Ok(granted_by(questions, &budget)))?;
+            let (rights, _) = self.by_mode(node, &holder, rights);
+            if !rights.is_empty() {
+                found.push(access_by_chain(&holder, rights, Vec::new()));
+            }
+        }
+        steps.set(steps.get().saturating_sub(QUESTION_STEPS - budget.get()));
+        Ok(found)
+    }
+
     /// Returns the rights of the guests that are connected, those after a session. A guest that
-    /// asks is told of those others who have a right to the node, and not of the tests that deny
-    /// them more: these may be about something else.
+    /// asks is told of those others who have a right to the node, and not why they have no more.
+    /// Its page ends early if the decisions take long, but not before the first guest on it.
     ///
     /// # Errors
     /// As [`Policy::access_of`].
@@ -92,13 +133,15 @@ impl Policy {
         };
         guests.sort_unstable_by_key(|guest| guest.session);
         let mut page = Vec::new();
+        let steps = Cell::new(PAGE_STEPS);
         for guest in guests {
-            let mut access = self.access_of(node, &guest)?;
-            if asker.is_some_and(|asker| asker.session != guest.session) {
-                access.retain(|access| !access.rights.is_empty());
-                let denied = access.iter_mut().flat_map(|access| &mut access.denied);
-                denied.for_each(|denied| denied.detail.clear());
+            if steps.get() == 0 && !page.is_empty() {
+                return Ok(AccessPage { guests: page, more: true });
             }
+            let access = match asker.is_some_and(|asker| asker.session != guest.session) {
+                true => self.access_of_other(node, &guest, &steps)?,
+                false => self.access_of(node, &guest)?,
+            };
             // A guest is in one page.
             if page.len() + access.len() > limits::ACCESS_GUESTS {
                 return Ok(AccessPage { guests: page, more: true });
@@ -134,53 +177,60 @@ impl Policy {
                 credential: last.id,
                 links: u8::try_from(texts.len()).unwrap_or(u8::MAX),
                 rights: Vec::new(),
-                denied: all_denied((0, &first), DenialCause::NoRoot),
+                denied: all_denied(Some((0, &first)), DenialCause::NoRoot),
             });
         };
         let chain = Chain::read(texts, &key, roots).map_err(|_| invalid())?;
-        self.access(node, &Holder { session, key, chain: &chain, address: None })
+        let user = self.user_of(&chain, &key.0);
+        self.access(node, &Holder { session, key, chain: &chain, address: None, user })
     }
 
     fn access(&self, node: AccessTo<'_>, holder: &Holder<'_>) -> Result<GuestAccess, Error> {
-        let chain = holder.chain;
         let (rights, denied) = match self.denies_all(holder) {
             Some(denied) => (Vec::new(), denied),
             None => {
-                let (granted, mut denied) = self.rights_by(node, holder)?;
-                let user = self.user_of(chain, &holder.key.0);
-                let by_mode = |right| (node.denied_by_mode)(user.as_deref()?, right);
-                let mut rights = Vec::new();
-                for right in granted {
-                    match by_mode(right) {
-                        None => rights.push(letter(right)),
-                        Some(mode) => {
-                            denied.push(self::denied(right, None, DenialCause::Modes, mode));
-                        }
-                    }
-                }
+                let (granted, mut denied) = self.with_questions(node, holder, explained)?;
+                let (rights, by_mode) = self.by_mode(node, holder, granted);
+                denied.extend(by_mode);
                 (rights, denied)
             }
         };
-        Ok(GuestAccess {
-            session: holder.session,
-            key: holder.key.0,
-            credential: chain.links.last().map(|link| link.id).unwrap_or_default(),
-            links: u8::try_from(chain.links.len()).unwrap_or(u8::MAX),
-            rights,
-            denied,
-        })
+        Ok(access_by_chain(holder, rights, denied))
     }
 
-    /// Returns the denials of all rights by a chain that was taken back, or whose root is none;
-    /// `None` if the conditions decide.
+    /// Returns the letters of those rights that the mode of the node gives too, and the denials of
+    /// the others.
+    fn by_mode(
+        &self,
+        node: AccessTo<'_>,
+        holder: &Holder<'_>,
+        granted: Vec<Right>,
+    ) -> (Vec<u8>, Vec<DeniedRight>) {
+        let by_mode = |right| (node.denied_by_mode)(holder.user.as_deref()?, right);
+        let mut rights = Vec::new();
+        let mut denied = Vec::new();
+        for right in granted {
+            match by_mode(right) {
+                None => rights.push(letter(right)),
+                Some(mode) => denied.push(self::denied(right, None, DenialCause::Modes, mode)),
+            }
+        }
+        (rights, denied)
+    }
+
+    /// Returns the denials of all rights by a chain that was taken back, whose root is none, or
+    /// that leads to no user or to another than the session acts as; `None` if the conditions
+    /// decide.
     fn denies_all(&self, holder: &Holder<'_>) -> Option<Vec<DeniedRight>> {
         let Holder { chain, key, .. } = holder;
         let first = chain.links.first()?;
         if !self.is_root(&first.authorizer) {
-            return Some(all_denied((0, first), DenialCause::NoRoot));
+            return Some(all_denied(Some((0, first)), DenialCause::NoRoot));
         }
         if !self.is_revoked(chain, &key.0) {
-            return None;
+            let user = self.user_of(chain, &key.0);
+            let acts = user.is_some() && user == holder.user;
+            return (!acts).then(|| all_denied(None, DenialCause::User));
         }
         let revoked = self.revoked.read();
         let is_revoked = |link: &Link| {
@@ -190,15 +240,17 @@ impl Policy {
         // Else it is the key of the holder, for which the last one is.
         let at = at.unwrap_or(chain.links.len() - 1);
         let link = chain.links.get(at)?;
-        Some(all_denied((at, link), DenialCause::Revoked))
+        Some(all_denied(Some((at, link)), DenialCause::Revoked))
     }
 
-    /// Returns the rights that the conditions give, and the denials of the others.
-    fn rights_by(
+    /// Calls `ask` with the questions for a chain: one for each name of the node in each directory,
+    /// at least one.
+    fn with_questions<T>(
         &self,
         node: AccessTo<'_>,
         holder: &Holder<'_>,
-    ) -> Result<(Vec<Right>, Vec<DeniedRight>), Error> {
+        ask: impl FnOnce(&[Question<'_>]) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let AccessTo { shard, position, .. } = node;
         let policy = self.roots.as_ref().and_then(Roots::policy).ok_or(Code::Stale)?;
         let (_, moment) = self.now();
@@ -229,25 +281,50 @@ impl Policy {
             moment: &moment,
         };
         let questions: Vec<Question<'_>> = names.into_iter().map(question).collect();
-        let budget = Cell::new(QUESTION_STEPS);
-        let has =
-            |question: &Question<'_>, right: &Right| question.decide(*right, &budget).is_granted;
-        let granted: Vec<Right> = Right::ALL
-            .into_iter()
-            .filter(|right| questions.iter().any(|question| has(question, right)))
-            .collect();
-        // Of several places, one that grants something says why the rest is missing.
-        let best =
-            questions.iter().find(|question| granted.iter().any(|right| has(question, right)));
-        let best = best.or_else(|| questions.first()).ok_or(Code::Stale)?;
-        let budget = Cell::new(REASON_STEPS);
-        let missing = Right::ALL.into_iter().filter(|right| !granted.contains(right));
-        let denied = missing.map(|right| best.explain(right, &budget)).collect();
-        Ok((granted, denied))
+        ask(&questions)
     }
 }
 
-/// Returns the denials of all rights by one link, which comes with its place in the chain.
-fn all_denied(link: (usize, &Link), cause: DenialCause) -> Vec<DeniedRight> {
-    Right::ALL.into_iter().map(|right| denied(right, Some(link), cause, String::new())).collect()
+fn has(question: &Question<'_>, right: Right, budget: &Cell<u32>) -> bool {
+    question.decide(right, budget).is_granted
+}
+
+/// Returns the rights that the conditions give by one of the questions.
+fn granted_by(questions: &[Question<'_>], budget: &Cell<u32>) -> Vec<Right> {
+    let is_granted = |right: &Right| questions.iter().any(|one| has(one, *right, budget));
+    Right::ALL.into_iter().filter(is_granted).collect()
+}
+
+/// Returns the rights that the conditions give, and the denials of the others.
+///
+/// # Errors
+/// `Stale` without a question.
+fn explained(questions: &[Question<'_>]) -> Result<(Vec<Right>, Vec<DeniedRight>), Error> {
+    let budget = Cell::new(QUESTION_STEPS);
+    let granted = granted_by(questions, &budget);
+    // Of several places, one that grants something says why the rest is missing.
+    let best = questions.iter().find(|one| granted.iter().any(|right| has(one, *right, &budget)));
+    let best = best.or_else(|| questions.first()).ok_or(Code::Stale)?;
+    let budget = Cell::new(REASON_STEPS);
+    let missing = Right::ALL.into_iter().filter(|right| !granted.contains(right));
+    let denied = missing.map(|right| best.explain(right, &budget)).collect();
+    Ok((granted, denied))
+}
+
+fn access_by_chain(holder: &Holder<'_>, rights: Vec<u8>, denied: Vec<DeniedRight>) -> GuestAccess {
+    let Holder { session, key, chain, .. } = holder;
+    GuestAccess {
+        session: *session,
+        key: key.0,
+        credential: chain.links.last().map(|link| link.id).unwrap_or_default(),
+        links: u8::try_from(chain.links.len()).unwrap_or(u8::MAX),
+        rights,
+        denied,
+    }
+}
+
+/// Returns the denials of all rights by one link, which comes with its place in the chain, or by
+/// none of them.
+fn all_denied(link: Option<(usize, &Link)>, cause: DenialCause) -> Vec<DeniedRight> {
+    Right::ALL.into_iter().map(|right| denied(right, link, cause, String::new())).collect()
 }

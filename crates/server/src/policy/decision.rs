@@ -17,9 +17,13 @@ use pelago_keynote::{
 use pelago_meta::shard::Ancestors;
 use pelago_wire::{InodeId, Name, Operation};
 
+use super::QUESTION_STEPS;
 use super::chain::{Chain, Link};
 use super::moment::Moment;
 use super::scope::only_seeks_ancestors;
+
+/// The steps that a share of Pelago takes each time it is asked.
+const LINK_STEPS: u32 = 10;
 
 /// A question of rights, but for the right itself.
 pub(super) struct Question<'a> {
@@ -56,6 +60,18 @@ impl Decision {
         self.is_granted |= other.is_granted;
         self.reads.merge(other.reads);
     }
+}
+
+/// Returns the most steps of a decision by chains with these numbers of links, all shares of
+/// Pelago's form. A round asks each signer that is left by the links that count, and adds one: half
+/// the square of the links, times the links. Each takes [`LINK_STEPS`].
+pub(super) fn steps_of_shares(chains: impl Iterator<Item = usize>) -> u32 {
+    let of_chain = |links: usize| {
+        let links = u32::try_from(links).unwrap_or(u32::MAX);
+        links.saturating_pow(3).saturating_mul(LINK_STEPS / 2)
+    };
+    let steps = chains.map(of_chain).fold(0, u32::saturating_add);
+    steps.min(QUESTION_STEPS)
 }
 
 impl Question<'_> {
@@ -171,5 +187,19 @@ impl Action for RightAction<'_> {
 
     fn is_clock(&self, name: &str) -> bool {
         name == attribute::NOW
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_chains_and_many_take_more_steps_up_to_the_limit() {
+        let steps = |links: &[usize]| steps_of_shares(links.iter().copied());
+        assert_eq!((steps(&[1]), steps(&[1, 4])), (5, 325));
+        assert_eq!(steps(&[15]), 16_875);
+        assert_eq!(steps(&[15; 15]), QUESTION_STEPS);
+        assert_eq!(steps(&[usize::MAX, 1]), QUESTION_STEPS);
     }
 }

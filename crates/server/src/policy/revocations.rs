@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::RwLockWriteGuard;
 use pelago_keynote::{Assertion, Grant, Principal, Revocation, RevocationSubject, SharedObject};
 use pelago_store::report::volume_failed;
 use pelago_store::volume;
@@ -51,11 +52,20 @@ pub(crate) struct Revoked {
     pub(crate) ended: Vec<[u8; 32]>,
 }
 
+/// The nodes that a credential is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// One node.
+    Node,
+    /// A directory and all below it.
+    Below,
+}
+
 /// A guest that takes something back.
 pub(crate) struct Revoker<'a> {
     pub(crate) guest: &'a Guest,
-    /// Returns whether it may audit a node.
-    pub(crate) may_audit: &'a dyn Fn(Handle) -> Result<bool, Error>,
+    /// Returns whether it may audit a node, or else a directory and all below it.
+    pub(crate) may_audit: &'a dyn Fn(Handle, Extent) -> Result<bool, Error>,
 }
 
 impl Policy {
@@ -170,13 +180,13 @@ impl Policy {
         };
         let share = share.filter(|share| share.volume == self.volume.0);
         let Some(Grant { object, .. }) = share else { return Ok(false) };
-        let (node, is_all) = match object {
+        let (node, extent) = match object {
             SharedObject::Folder(ino) | SharedObject::Name { directory: ino, .. } => {
-                (ino, self.grants_all_below(guest))
+                (ino, Extent::Below)
             }
-            SharedObject::File(ino) => (ino, true),
+            SharedObject::File(ino) => (ino, Extent::Node),
         };
-        Ok(is_all && may_audit(Handle::own(InodeId::from_raw(node)))?)
+        may_audit(Handle::own(InodeId::from_raw(node)), extent)
     }
 
     /// Returns the share of a credential by which a guest is connected.
@@ -190,10 +200,9 @@ impl Policy {
         found.next()
     }
 
-    /// Puts a revocation in force, and forgets those whose rows were deleted with it. When this
-    /// returns, no change is being made by what is taken back.
-    pub(crate) fn revoke(&self, revoked: &Revoked) {
-        let _no_change = self.hold_guests();
+    /// Puts a revocation in force, and forgets those whose rows were deleted with it. No change is
+    /// being made by what is taken back: the caller has [`Policy::hold_guests`].
+    pub(crate) fn revoke(&self, revoked: &Revoked, _no_change: &RwLockWriteGuard<'_, ()>) {
         let mut known = self.revoked.write();
         for ended in revoked.ended.iter().filter(|ended| **ended != revoked.id) {
             known.remove(ended);
@@ -265,7 +274,7 @@ mod tests {
             end: 0,
             ended: ended(u64::MAX),
         };
-        policy.revoke(&revoked);
+        policy.revoke(&revoked, &policy.hold_guests());
         let mut left: Vec<u8> = policy.revoked.read().keys().map(|id| id[0]).collect();
         left.sort_unstable();
         assert_eq!(left, [2, 3]);

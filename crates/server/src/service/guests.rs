@@ -453,12 +453,15 @@ impl GuestCall {
                     return Some(Err(error));
                 }
             };
-            if !after.is_where(before) {
+            if !self.is_of_one_moment() && !after.is_where(before) {
                 return None;
             }
             after.rights()
         };
         if self.is_answered_by_rights() && !self.is_of_guest() {
+            return Some(Err(Code::Stale.into()));
+        }
+        if self.tells_of_others(&result) && !rights.has(Right::Audit) {
             return Some(Err(Code::Stale.into()));
         }
         let mut result = self.without_others(rights, result);

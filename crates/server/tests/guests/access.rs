@@ -160,6 +160,31 @@ fn a_right_that_the_mode_denies_to_the_acting_user_is_denied_with_the_mode() {
     }
 }
 
+/// Such a chain would open no session, and gives nothing in one.
+#[test]
+fn a_chain_that_leads_to_no_user_or_to_another_gives_no_right() {
+    let place = Place::new();
+    let Place { world, below, .. } = &place;
+    let links = [(1, 2), (1, 3), (2, 4), (3, 4)].map(|(by, to)| place.link(by, to, "rwxg"));
+    let both: Vec<&str> = links.iter().map(String::as_str).collect();
+    let by_root = place.link(1, 4, "rwx");
+    world.begin(world.admit(4, &both).unwrap()).unwrap();
+    let other = world.begin(world.admit(4, &[&by_root]).unwrap()).unwrap();
+    let chain = [both[0], both[2]].map(|text| text.as_bytes().to_vec()).to_vec();
+    let told = world.ask(&other, Request::Attach { chain });
+    assert!(matches!(told, Ok(Reply::Bytes(why)) if why.is_empty()));
+    let before: Vec<String> = all(world, *below).iter().map(|one| rights(one).into()).collect();
+    assert_eq!(before, ["rwxg", "rwx", "rwxg"]);
+    keys::put(world, &[keys::line(2, "5002"), keys::line(3, "5003")].concat());
+    crate::harness::until("the list is read", || world.admit(4, &both).is_err());
+    let [of_both, of_root, of_other] = all(world, *below).try_into().unwrap();
+    assert_eq!(rights(&of_root), "rwx");
+    for access in [of_both, of_other, of_chain(world, *below, &both).unwrap()] {
+        assert_eq!((rights(&access), access.denied.len()), ("", Right::ALL.len()));
+        assert_eq!(denial(&access, Right::Read), (0, 0, DenialCause::User, ""));
+    }
+}
+
 #[test]
 fn a_guest_is_told_of_itself_where_it_has_a_right() {
     let place = Place::new();

@@ -140,6 +140,8 @@ fn a_guest_finds_what_is_below_its_directory_by_paths_from_there() {
     assert_eq!(found("project=zeus"), of(&[]));
     assert_eq!(found("text:moon"), of(&["plan"]));
     assert_eq!(found("kind=dir or state=done"), of(&["sub", "sub/note"]));
+    assert_eq!(found("kind=dir mtime<7d"), of(&["sub"]));
+    assert_eq!(found("kind=dir mtime>7d"), of(&[]));
     assert_eq!(paths(world, &guest, *sub, "size<1M"), of(&["note"]));
     let whole = pages(world, &guest, *shared, "name~*", 100);
     assert_eq!(whole.iter().map(|page| page.1).sum::<u64>(), 3, "names of its directory");
@@ -298,6 +300,35 @@ fn what_a_condition_leaves_out_is_neither_found_nor_examined() {
     assert!(paths(world, &by_name, *sub, "name~*").is_empty());
 }
 
+/// A guest may build long chains of its own, each decision by which takes long.
+#[test]
+fn the_work_of_a_page_has_that_of_decisions_by_long_chains() {
+    const FILES: usize = 700;
+    let place = Place::new();
+    let Place { world, shared, .. } = &place;
+    for number in 0..FILES {
+        world.put(*shared, &format!("f{number}"), b"");
+    }
+    let file = world.put(*shared, "file", b"");
+    let grant = Grant { rights: "rxg".parse().unwrap(), ..world.to_read(shared.ino) };
+    let of_file = Grant { object: SharedObject::File(file.ino.raw()), ..grant };
+    let chain = |links: u8| -> Vec<Vec<u8>> {
+        let first = 20 - links;
+        let by = |at| if at == first { 1 } else { at };
+        (first..20).map(|at| world.signed(by(at), at + 1, &of_file).into_bytes()).collect()
+    };
+    let count = |links: u8| {
+        let folder = world.credential(20, shared.ino);
+        let guest = world.begin(world.admit(20, &[&folder]).unwrap()).unwrap();
+        world.ask(&guest, Request::Attach { chain: chain(links) }).unwrap();
+        let pages = pages(world, &guest, *shared, "name=none", 100);
+        assert_eq!(pages.iter().map(|page| page.1).sum::<u64>(), FILES as u64 + 4);
+        pages.len()
+    };
+    assert_eq!((count(1), count(4)), (1, 1));
+    assert!(count(15) > 1, "a decision is worth some thirty names");
+}
+
 /// A share of a name grants no directory to search in, and does not widen another share.
 #[test]
 fn a_share_of_a_file_is_searched_nowhere() {
@@ -390,15 +421,73 @@ fn a_guest_whose_share_was_taken_back_finds_nothing() {
     assert_eq!(tags(world, &guest, *shared, None, ""), Err(Code::Stale));
 }
 
-/// A text that is written while the file is outside, and removed before it is back, is never found.
+/// A directory that moves anywhere in the volume ends a page and no search.
+#[test]
+fn moves_of_other_directories_do_not_keep_a_guest_from_searching() {
+    const FILES: usize = 400;
+    let place = Place::new();
+    let Place { world, shared, sub, secret } = &place;
+    for number in 0..FILES {
+        place.put(*sub, &format!("f{number}"), b"moon", &[("number", "one")]);
+    }
+    let there = world.make_dir(*secret, "there");
+    world.make_dir(*secret, "goes");
+    let guest = place.guest();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            let mut moves = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                world.rename(*secret, there, "goes");
+                world.rename(there, *secret, "goes");
+                moves += 2;
+            }
+            moves
+        });
+        // A panic here would leave the other thread running.
+        let told: Vec<Result<usize, Code>> = (0..5)
+            .map(|_| {
+                let mut found = 0;
+                let mut after = None;
+                loop {
+                    let page = page(world, &guest, *shared, "name~f* text:moon", 100, after)?;
+                    found += page.hits.len();
+                    after = page.after;
+                    if after.is_none() {
+                        return Ok(found);
+                    }
+                }
+            })
+            .collect();
+        let of_tags = tags(world, &guest, *shared, Some("number"), "").map(parts);
+        is_over.store(true, Ordering::Relaxed);
+        assert!(mover.join().unwrap() > 100);
+        assert_eq!(told, [Ok(FILES); 5]);
+        assert_eq!(of_tags, Ok(vec!["one".to_owned()]));
+    });
+}
+
 #[test]
 fn a_text_that_was_outside_is_not_found() {
+    let place = Place::new();
+    check_secrets(&place, place.shared, "moving");
+}
+
+#[test]
+fn a_text_that_was_outside_with_its_directory_is_not_found() {
+    let place = Place::new();
+    let moving = place.world.make_dir(place.shared, "moving");
+    check_secrets(&place, moving, "file");
+}
+
+/// A text that is written while the file is outside, by itself or with its directory, and removed
+/// before it is back, is never found.
+fn check_secrets(place: &Place, dir: Handle, text: &str) {
     const TIME: Duration = Duration::from_secs(3);
     // More than the inline limit: such bytes are read from a file that changes.
     const BYTES: usize = 300_000;
-    let place = Place::new();
-    let Place { world, shared, secret, .. } = &place;
-    let file = world.put(*shared, "moving", &vec![b'p'; BYTES]);
+    let Place { world, shared, secret, .. } = place;
+    let file = world.put(dir, text, &vec![b'p'; BYTES]);
     let open = next_open();
     let flags = OpenFlags::READ_WRITE;
     world.call(Request::Open { node: file, flags, open }).unwrap();

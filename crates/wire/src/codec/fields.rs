@@ -326,6 +326,7 @@ choices! {
         9 = [Policy],
         10 = [Steps],
         11 = [Modes],
+        12 = [User],
     }
 }
 

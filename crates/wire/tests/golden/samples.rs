@@ -331,7 +331,10 @@ fn access() -> AccessPage {
             denied(b'c', 2, DenialCause::Conditions, "right == \"r\""),
         ],
     };
-    let ended = vec![denied(b'r', 1, DenialCause::Ended, "20261231180000")];
+    let ended = vec![
+        denied(b'r', 1, DenialCause::Ended, "20261231180000"),
+        denied(b'w', 0, DenialCause::User, ""),
+    ];
     let nothing = GuestAccess { rights: Vec::new(), denied: ended, ..reader.clone() };
     AccessPage { guests: vec![reader, nothing], more: true }
 }

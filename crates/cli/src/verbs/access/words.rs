@@ -86,6 +86,9 @@ fn says(denied: &DeniedRight, are_several: bool) -> String {
         DenialCause::Steps => "the conditions take too long".to_owned(),
         DenialCause::Modes if detail.is_empty() => "its mode or access list denies it".to_owned(),
         DenialCause::Modes => format!("its mode or access list denies it to {detail}"),
+        DenialCause::User => {
+            "no user, or another one than its session's, is known for it".to_owned()
+        }
     }
 }
 
@@ -134,6 +137,7 @@ const fn cause(cause: DenialCause) -> &'static str {
         DenialCause::Policy => "policy",
         DenialCause::Steps => "steps",
         DenialCause::Modes => "modes",
+        DenialCause::User => "user",
     }
 }
 

@@ -5,7 +5,7 @@ use pelago_store::rows::RevocationRow;
 use pelago_wire::{Error, Operation, Reply, SessionId};
 
 use super::rights::GuestRights;
-use crate::policy::{Revoked, Revoker};
+use crate::policy::{Extent, Revoked, Revoker};
 use crate::service::execute::Executor;
 use crate::service::{OpResult, Outcome, Parts};
 
@@ -20,10 +20,17 @@ pub(super) fn read_revocation(
     chain: &[Vec<u8>],
 ) -> Result<Revoked, Error> {
     let guest = parts.policy.guest(session);
-    let may_audit = |node| match guest.as_deref() {
+    let may_audit = |node, extent| match guest.as_deref() {
         Some(guest) => {
             let operation = Operation::Revoke;
-            GuestRights { parts, guest, session, operation }.may_audit(node)
+            let rights = GuestRights { parts, guest, session, operation };
+            if !parts.policy.admits(guest) {
+                return Ok(false);
+            }
+            match extent {
+                Extent::Node => rights.may_audit(node),
+                Extent::Below => rights.may_audit_below(node),
+            }
         }
         None => Ok(false),
     };
@@ -39,11 +46,17 @@ impl Executor<'_> {
         if self.may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
         }
-        let revoked = read_revocation(parts, self.context.session, sentence, chain)?;
+        let read = || read_revocation(parts, self.context.session, sentence, chain);
+        let mut revoked = read()?;
         parts.policy.announce_revocations()?;
+        let no_change = parts.policy.hold_guests();
+        if !revoked.is_of_root {
+            // The guest may have lost the right since, or the node may have moved.
+            revoked = read()?;
+        }
         let row = RevocationRow { end: revoked.end, sentence };
         parts.shard.revoke(revoked.id, &row, revoked.is_of_root, &revoked.ended)?;
-        parts.policy.revoke(&revoked);
+        parts.policy.revoke(&revoked, &no_change);
         Ok(Outcome::WhenRevoked(Reply::Done))
     }
 }

@@ -9,7 +9,7 @@ use pelago_wire::{
     OpenId, Operation, RenameFlags, Request, SessionId,
 };
 
-use crate::policy::{Guest, RightSet};
+use crate::policy::{Guest, RightSet, Sought};
 use crate::service::Parts;
 
 /// The number of attempts to find a position while directories move.
@@ -61,6 +61,31 @@ impl GuestRights<'_> {
         }
     }
 
+    /// Returns whether the guest may audit a directory and all below it; not if there is none.
+    ///
+    /// # Errors
+    /// As [`GuestRights::may_audit`].
+    pub(super) fn may_audit_below(&self, dir: Handle) -> Result<bool, Error> {
+        let Parts { policy, shard, .. } = self.parts;
+        for _ in 0..ATTEMPTS {
+            let position = match self.position(GuestSubject::Node(dir)) {
+                Err(error) if error.code == Code::Stale => return Ok(false),
+                position => position?,
+            };
+            if position.version.is_some() {
+                // It is a file.
+                return Ok(false);
+            }
+            let right = Right::Audit;
+            match policy.grants_below(self.guest, shard, &position, right, self.operation) {
+                Err(error) if error.code == Code::Busy => {}
+                Err(error) if error.code == Code::Stale => return Ok(false),
+                decided => return decided,
+            }
+        }
+        Err(Code::Busy.into())
+    }
+
     /// Checks one right to one subject.
     ///
     /// # Errors
@@ -107,7 +132,20 @@ impl GuestRights<'_> {
     /// `Stale` if it has none, as for a node that does not exist; `BadOpen`; `Busy` if directories
     /// move all the time.
     pub(super) fn find(&self, subject: GuestSubject) -> Result<Found, Error> {
-        self.find_at(|| self.position(subject))
+        self.find_rights(subject, &Right::ALL)
+    }
+
+    /// As [`GuestRights::find`], but only these rights, and those that were decided before, are
+    /// looked at.
+    ///
+    /// # Errors
+    /// As [`GuestRights::find`]; `Stale` if it has none of them.
+    pub(super) fn find_rights(
+        &self,
+        subject: GuestSubject,
+        rights: &[Right],
+    ) -> Result<Found, Error> {
+        self.find_at(|| self.position(subject), rights)
     }
 
     /// Returns the present position of a subject.
@@ -147,13 +185,17 @@ impl GuestRights<'_> {
     /// # Errors
     /// As [`GuestRights::find`].
     pub(super) fn find_named(&self, dir: Handle, name: &Name) -> Result<Found, Error> {
-        self.find_at(|| self.parts.shard.placement_of_name(dir.ino, name))
+        self.find_at(|| self.parts.shard.placement_of_name(dir.ino, name), &Right::ALL)
     }
 
-    fn find_at(&self, position: impl Fn() -> Result<Placement, Error>) -> Result<Found, Error> {
+    fn find_at(
+        &self,
+        position: impl Fn() -> Result<Placement, Error>,
+        rights: &[Right],
+    ) -> Result<Found, Error> {
         for _ in 0..ATTEMPTS {
             let position = position()?;
-            match self.rights(&position) {
+            match self.rights(&position, rights) {
                 // A directory has moved meanwhile.
                 Err(error) if error.code == Code::Busy => {}
                 Err(error) => return Err(error),
@@ -164,15 +206,16 @@ impl GuestRights<'_> {
         Err(Code::Busy.into())
     }
 
-    /// Returns the rights of the guest in all directories of a node.
+    /// Returns those of some rights that the guest has in any directory of a node.
     ///
     /// # Errors
     /// `Busy` if directories have moved since; errors of the table.
-    fn rights(&self, position: &Placement) -> Result<RightSet, Error> {
+    fn rights(&self, position: &Placement, rights: &[Right]) -> Result<RightSet, Error> {
+        let sought = Sought { operation: self.operation, rights };
         let Parts { policy, shard, .. } = self.parts;
         let mut all = RightSet::default();
         for dir in &position.dirs {
-            all = all.or(policy.rights(self.guest, shard, position, *dir, self.operation)?);
+            all = all.or(policy.rights(self.guest, shard, position, *dir, sought)?);
         }
         Ok(all)
     }

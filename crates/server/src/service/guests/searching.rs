@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use pelago_keynote::Right;
 use pelago_search::GuestView;
-use pelago_wire::{Asker as Process, Code, Error, GuestSubject, Handle, Operation, Request};
+use pelago_wire::{Asker as Process, Code, Error, GuestSubject, Handle, Operation, Reply, Request};
 
 use super::GuestCall;
 use super::rights::GuestRights;
-use crate::policy::{Asker, Guest, User};
+use crate::policy::{Asker, Guest, QUESTION_STEPS, User};
 use crate::service::execute::Executor;
 
-/// The work of a decision whose conditions may have any form, in names that are compared with a
-/// query: as much as that of a text.
-const DECISION_NAMES: u32 = 64;
+/// The steps of a decision that are as much work as a name that is compared with a query. The
+/// longest decision is so as much as a text, which is 64 names.
+const STEPS_OF_A_NAME: u32 = QUESTION_STEPS / 64;
 
 impl Executor<'_> {
     /// Calls `search` with the rights of a guest.
@@ -33,15 +33,24 @@ impl Executor<'_> {
         let policy = &self.parts.policy;
         let session = self.context.session;
         let rights = GuestRights { parts: self.parts, guest, session, operation };
-        // The directory that is searched may be read: that was decided before.
+        // All below the directory that is searched, which is decided about for the tree.
+        let may_search = |dir| rights.may_read(dir);
         let grants_all = policy.grants_all_below(guest);
         let may_read = |node| if grants_all { Ok(true) } else { rights.may_read(node) };
         let decision_names = match grants_all {
             true => 0,
-            false if policy.decides_by_shares(guest) => 1,
-            false => DECISION_NAMES,
+            false => policy.decision_steps(guest).div_ceil(STEPS_OF_A_NAME).max(1),
         };
-        search(&GuestView { may_read: &may_read, decision_names })
+        let hold = |search: &mut dyn FnMut()| {
+            let _no_move = policy.hold_rights();
+            search();
+        };
+        search(&GuestView {
+            may_search: &may_search,
+            may_read: &may_read,
+            decision_names,
+            hold: &hold,
+        })
     }
 }
 
@@ -51,7 +60,7 @@ impl GuestRights<'_> {
     /// # Errors
     /// `Busy` if directories move all the time; errors of the table.
     fn may_read(&self, node: Handle) -> Result<bool, Error> {
-        match self.find(GuestSubject::Node(node)) {
+        match self.find_rights(GuestSubject::Node(node), &[Right::Read]) {
             Ok(found) => Ok(found.rights.has(Right::Read)),
             Err(error) if error.code == Code::Stale => Ok(false),
             Err(error) => Err(error),
@@ -67,6 +76,19 @@ impl GuestCall {
             self.request,
             Request::Search { .. } | Request::Tags { .. } | Request::Access { .. }
         )
+    }
+
+    /// Returns whether the answer is from a moment at which the rights to the directory, and the
+    /// places of all below it, were looked at: it is right even if directories have moved since.
+    pub(super) const fn is_of_one_moment(&self) -> bool {
+        matches!(self.request, Request::Search { .. } | Request::Tags { .. })
+    }
+
+    /// Returns whether a result tells of other guests than this one, or of a chain without a
+    /// session. Only one that may audit the node is told of them, before and after.
+    pub(super) fn tells_of_others(&self, result: &Result<Reply, Error>) -> bool {
+        let Ok(Reply::Access(page)) = result else { return false };
+        page.guests.iter().any(|guest| guest.session != self.context.session)
     }
 
     /// Returns whether the session is still that of the guest. One that has ended is unknown, so
