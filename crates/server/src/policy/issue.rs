@@ -1,7 +1,8 @@
 //! Credentials that the server issues to the makers of files and directories.
 //!
-//! A guest that has made a node gets all rights to it, which it can use and share on from anywhere.
-//! They end with the chain by which it may create there: the credential counts only in a chain that
+//! A guest that has made a file gets all rights to it, which it can use and share on from anywhere;
+//! of a directory it gets those that it has there, because what is in it need not be its own. They
+//! end with the chain by which it may create there: the credential counts only in a chain that
 //! begins with that one ([`IssuedGrant`]). A root has let the server issue credentials by a licence
 //! ([`IssuingLicence`]), which is in the volume's folder.
 
@@ -44,8 +45,8 @@ struct Licence {
 }
 
 impl Policy {
-    /// Returns a chain by which a guest has all rights to a node that it has made in this session:
-    /// the chain by which it may create where the node is, the licence of the server, and a new
+    /// Returns a chain by which a guest has all rights to a file that it has made in this session,
+    /// or those of its chain to a directory: the chain by which it may create where the node is, the licence of the server, and a new
     /// credential. A second call returns the same one. Reads files of the volume's folder.
     ///
     /// # Errors
@@ -77,7 +78,15 @@ impl Policy {
         let licence = self.licence().ok_or(Code::NotSupported)?;
         let (dir, chain) = self.creating_chain(shard, position, guest)?;
         let bound = bound(&chain).ok_or(Code::Invalid)?;
-        let grant = Grant { object, rights: Rights::OF_MAKER, volume: self.volume.0, ..bound };
+        let rights = match object {
+            // What others put into it, and what is linked into it, is granted by it no further
+            // than by the share.
+            SharedObject::Folder(_) => self
+                .granted(shard, position, guest, &chain, Rights::OF_MAKER)?
+                .ok_or(Code::AccessDenied)?,
+            SharedObject::File(_) | SharedObject::Name { .. } => Rights::OF_MAKER,
+        };
+        let grant = Grant { object, rights, volume: self.volume.0, ..bound };
         let mut made = guest.made_nodes();
         let place = made.place(ino, place_of(shard, position, dir, kind)?)?;
         let text = licence.sign(&chain, guest, &IssuedGrant { grant, chain: chain.id }, &place)?;
@@ -115,7 +124,8 @@ impl Policy {
             // A directory's own position: the right is that of making names in it.
             let there = shard.placement(Handle::own(*dir), false)?;
             for chain in &chains {
-                if self.may_create(shard, &there, guest, chain)? {
+                let create = Rights::only(Right::Create);
+                if self.granted(shard, &there, guest, chain, create)?.is_some() {
                     return Ok((*dir, Arc::clone(chain)));
                 }
             }
@@ -123,15 +133,17 @@ impl Policy {
         Err(Code::AccessDenied.into())
     }
 
-    fn may_create(
+    /// Returns those of some rights that a chain grants to a directory; `None` for no right.
+    fn granted(
         &self,
         shard: &Shard,
         dir: &Placement,
         guest: &Guest,
         chain: &Chain,
-    ) -> Result<bool, Error> {
+        of: Rights,
+    ) -> Result<Option<Rights>, Error> {
         let (_, moment) = self.now();
-        let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else { return Ok(false) };
+        let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else { return Ok(None) };
         let question = Question {
             policy: &policy,
             chain,
@@ -144,7 +156,12 @@ impl Policy {
             address: guest.address.as_deref(),
             moment: &moment,
         };
-        Ok(question.decide(Right::Create, &Cell::new(QUESTION_STEPS)).is_granted)
+        let has = |right: &Right| question.decide(*right, &Cell::new(QUESTION_STEPS)).is_granted;
+        let granted = of.iter().filter(has);
+        let add = |all: Option<Rights>, right| {
+            Some(all.map_or_else(|| Rights::only(right), |all| all.with(right)))
+        };
+        Ok(granted.fold(None, add))
     }
 
     /// Returns the licence in the volume's folder; `None` if there is none for the key of this

@@ -198,25 +198,62 @@ fn the_maker_of_a_file_gets_all_rights_to_it_and_hands_them_on() {
 }
 
 #[test]
-fn the_maker_of_a_folder_gets_all_rights_below_it_and_keeps_them_where_it_moves() {
+fn the_maker_of_a_folder_keeps_its_rights_to_it_where_it_moves() {
     let desk = Desk::new();
     let guest = desk.guest("rxc");
     let made = desk.make_dir(&guest, "made");
     let chain = desk.issue(&guest, made).unwrap();
-    let comment = Assertion::credential(chain[2].as_bytes()).unwrap().comment().join("\n");
+    let read = Assertion::credential(chain[2].as_bytes()).unwrap();
+    let granted = IssuedGrant::of(&read).unwrap().grant.rights;
+    assert_eq!(granted.to_string(), "rxc", "no more than by the share");
+    let comment = read.comment().join("\n");
     let line = format!("directory {:x} in {:x}\nname made", made.ino.raw(), desk.dir.ino.raw());
     assert!(comment.ends_with(&line), "{comment}");
     let below = desk.world.put(made, "of-alice", b"bytes");
     let maker = desk.admit(2, &chain).unwrap();
     assert_eq!(desk.may_read(&maker, below), Ok(()));
     let unlink = Request::Unlink { dir: made, name: name("of-alice") };
-    assert_eq!(desk.world.ask(&guest, unlink.clone()).map(drop), Err(Code::AccessDenied));
-    assert!(desk.world.ask(&maker, unlink).is_ok(), "the share had no d");
+    assert_eq!(desk.world.ask(&maker, unlink).map(drop), Err(Code::AccessDenied));
+    let carol = desk.admit(3, &desk.handed_on(&chain, 2, 3, below)).unwrap();
+    assert_eq!(desk.may_read(&carol, below), Err(Code::Stale), "the share had no g");
     let elsewhere = desk.world.make_dir(Handle::ROOT, "elsewhere");
     desk.world.rename(desk.dir, elsewhere, "made");
     assert!(desk.world.attr(&maker, made).is_ok(), "it follows the folder");
     assert_eq!(desk.world.attr(&guest, made).map(drop), Err(Code::Stale));
     assert_eq!(desk.issue(&guest, made), Err(Code::Stale), "out of what is shared");
+}
+
+/// A folder is no way to rights to files of others: they could be linked into it.
+#[test]
+fn a_folder_credential_gives_no_right_to_what_is_linked_into_the_folder() {
+    for rights in ["c", "rxc", "rxcd"] {
+        let desk = Desk::new();
+        let world = &desk.world;
+        let secret = world.put(desk.dir, "secret", b"of alice");
+        let tree = world.make_dir(desk.dir, "tree");
+        let below = world.put(tree, "below", b"of alice");
+        let guest = desk.guest(rights);
+        let made = desk.make_dir(&guest, "made");
+        let chain = desk.issue(&guest, made).unwrap();
+        let link = Request::Link { node: secret, dir: made, name: name("s") };
+        assert_eq!(world.ask(&guest, link).map(drop), Err(Code::CrossHome), "{rights}");
+        let flags = RenameFlags::NoReplace;
+        let from_dir = desk.dir;
+        let from = name("tree");
+        let rename = Request::Rename { from_dir, from, to_dir: made, to: name("t"), flags };
+        let told = world.ask(&guest, rename).map(drop);
+        let refused = if rights.contains('d') { Code::CrossHome } else { Code::AccessDenied };
+        assert_eq!(told, Err(refused), "{rights}");
+        // As if an owner had put both there: it grants what the share grants.
+        world.link(secret, made, "s");
+        world.rename(desk.dir, made, "tree");
+        let maker = desk.admit(2, &chain).unwrap();
+        let reads = if rights.contains('r') { Ok(()) } else { Err(Code::AccessDenied) };
+        for file in [secret, below] {
+            assert_eq!(desk.may_read(&maker, file), reads, "{rights}");
+            assert_eq!(desk.may_write(&maker, file), Err(Code::AccessDenied), "{rights}");
+        }
+    }
 }
 
 #[test]
@@ -518,7 +555,7 @@ fn a_session_of_an_earlier_run_has_made_nothing() {
 #[test]
 fn a_credential_can_be_issued_under_an_issued_one() {
     let desk = Desk::new();
-    let guest = desk.guest("c");
+    let guest = desk.guest("xcg");
     let made = desk.make_dir(&guest, "made");
     let chain = desk.issue(&guest, made).unwrap();
     let object = SharedObject::Folder(made.ino.raw());
@@ -579,7 +616,7 @@ fn a_maker_goes_on_as_the_user_of_its_chain() {
     write_private(&desk.world, "keys", &list);
     desk.chmod(desk.dir, 0o777);
     let first = desk.world.signed(1, 5, &desk.grant("rwxcdg"));
-    let second = desk.world.signed(5, 2, &desk.grant("rwxcd"));
+    let second = desk.world.signed(5, 2, &desk.grant("rwxcdg"));
     let guest = desk.begin(2, &[&first, &second]);
     let made = desk.make_dir(&guest, "made");
     let file = desk.create(&guest, made, "file");
