@@ -13,7 +13,7 @@ use pelago_net::key::PrivateKey;
 use pelago_wire::codec::ReplyStamp;
 use pelago_wire::{
     Code, Context, FileKind, GuestRefusal, Handle, InodeId, NewMode, OpenFlags, RecordedPeer,
-    RenameFlags, Replayed, Reply, Request, SessionRecord, SetAttr, limits,
+    RenameFlags, Replayed, Reply, Request, SessionRecord, SetAttr, WriteFlags, limits,
 };
 
 use super::world::{Guest, POLICY_DELAY, World, conditioned, key, principal};
@@ -284,7 +284,7 @@ fn only_what_this_session_has_made_gets_a_credential() {
     assert_eq!(desk.issue(&guest, before), Err(Code::AccessDenied), "neither opened nor named");
     let symlink = Request::Symlink { dir: desk.dir, name: name("s"), target: b"made".to_vec() };
     let Reply::Entry(link) = world.ask(&guest, symlink).unwrap() else { panic!("it is made") };
-    assert_eq!(desk.issue(&guest, link.handle), Err(Code::AccessDenied), "a symbolic link");
+    assert_eq!(desk.issue(&guest, link.handle), Err(Code::Invalid), "a symbolic link");
     let mode = NewMode::exactly(0o600);
     let kind = FileKind::Fifo;
     let fifo = Request::MakeNode { dir: desk.dir, name: name("f"), kind, mode, rdev: 0 };
@@ -549,6 +549,53 @@ fn a_session_of_an_earlier_run_has_made_nothing() {
     assert_eq!(desk.issue(&guest, file), Err(Code::AccessDenied), "a repeated request");
     let maker = desk.admit(2, &chain).unwrap();
     assert_eq!(desk.may_read(&maker, file), Ok(()), "what was issued is valid");
+}
+
+/// A client may give the number of an earlier request to another one, and gets its stored reply.
+#[test]
+fn the_reply_to_another_request_is_nothing_that_was_made() {
+    let desk = Desk::new();
+    let secret = desk.world.put(desk.dir, "secret", b"of alice");
+    let guest = desk.guest("rxc");
+    let link = Request::Link { node: secret, dir: desk.dir, name: name("s") };
+    let linked = guest.context(&link);
+    desk.world.ask_as(&linked, link).unwrap();
+    let mode = NewMode::exactly(0o644);
+    let flags = OpenFlags::READ_WRITE;
+    let create = |open| Request::Create { dir: desk.dir, name: name("made"), mode, flags, open };
+    let first = next_open();
+    let created = guest.context(&create(first));
+    desk.world.ask_as(&created, create(first)).unwrap();
+    desk.world.ask(&guest, Request::Release { open: first }).unwrap();
+    let Desk { world, dir } = desk;
+    let desk = Desk { world: world.restarted(), dir };
+    let grant = desk.world.admit(2, &[&desk.credential("rxc")]).unwrap();
+    let record = SessionRecord::new([0; 16], RecordedPeer::Guest(principal(2).0));
+    let service = desk.world.server.session_service();
+    service.begin_guest(guest.session, &grant, &record).unwrap();
+    let make_dir = Request::MakeDir { dir, name: name("d"), mode };
+    let Ok(Reply::Entry(entry)) = desk.world.ask_as(&linked, make_dir) else {
+        panic!("the stored reply")
+    };
+    assert_eq!(entry.attr.ino, secret.ino);
+    assert_eq!(desk.issue(&guest, secret), Err(Code::AccessDenied));
+    assert_eq!(desk.may_write(&guest, secret), Err(Code::AccessDenied));
+    // Opened again is not made again: others may have changed the file since.
+    let open = next_open();
+    let Ok(Reply::Created { entry, .. }) = desk.world.ask_as(&created, create(open)) else {
+        panic!("the stored reply")
+    };
+    assert_eq!(desk.issue(&guest, entry.handle), Err(Code::AccessDenied));
+    let write = Request::Write { open, offset: 0, flags: WriteFlags::NONE };
+    assert_eq!(desk.world.ask(&guest, write).map(drop), Err(Code::AccessDenied));
+    // Neither is what a reply tells of an open that is there.
+    let open = desk.world.open(&guest, secret).unwrap();
+    let told = desk.world.ask_as(&linked, create(open));
+    assert!(matches!(told, Ok(Reply::Entry(_))), "{told:?}");
+    let write = Request::Write { open, offset: 0, flags: WriteFlags::NONE };
+    assert_eq!(desk.world.ask(&guest, write).map(drop), Err(Code::AccessDenied));
+    let made = desk.make_dir(&guest, "new");
+    assert!(desk.issue(&guest, made).is_ok(), "what it makes in this run");
 }
 
 /// What is made by an issued credential gets one too, which ends with both.
