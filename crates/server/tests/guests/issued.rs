@@ -5,9 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 use std::time::Duration;
 
+use pelago_keynote::share::chain_ids;
 use pelago_keynote::{
-    Assertion, Grant, IssuedGrant, IssuingLicence, Revocation, RevocationSubject, Rights,
-    SharedObject, policy,
+    Assertion, Credential, Grant, IssuedGrant, IssuingLicence, Revocation, RevocationSubject,
+    Rights, SharedObject, policy,
 };
 use pelago_net::key::PrivateKey;
 use pelago_wire::codec::ReplyStamp;
@@ -371,6 +372,23 @@ fn a_credential_ends_with_the_root_of_the_chain_that_made_it() {
     assert_eq!(desk.admit(2, &chain).map(drop), Err(no_reason()));
 }
 
+/// A chain may have credentials of several roots.
+#[test]
+fn a_chain_ends_with_each_root_that_has_signed_a_part_of_it() {
+    let desk = Desk::new();
+    let world = &desk.world;
+    world.set_policy(&policy(&[principal(1), principal(7)], &[]).unwrap());
+    thread::sleep(POLICY_DELAY);
+    let file = world.put(desk.dir, "f", b"of alice");
+    let by_other = world.signed(7, 2, &desk.grant("r"));
+    let guest = desk.begin(2, &[&desk.credential("rx"), &by_other]);
+    assert_eq!(desk.may_read(&guest, file), Ok(()));
+    world.set_policy(&policy(&[principal(1)], &[]).unwrap());
+    // The file is looked at twice a second.
+    thread::sleep(POLICY_DELAY);
+    assert_eq!(desk.may_read(&guest, file), Err(Code::Stale));
+}
+
 #[test]
 fn a_credential_ends_when_the_chain_ends_and_is_of_its_addresses() {
     let desk = Desk::new();
@@ -456,6 +474,29 @@ fn a_forged_binding_is_refused() {
     assert_eq!(stolen, Err(no_reason()), "another key");
     let maker = desk.admit(2, &chain).unwrap();
     assert_eq!(desk.may_write(&maker, file), Ok(()));
+}
+
+/// The key of a server makes nobody a guest: a beginning of licences grants nothing.
+#[test]
+fn a_binding_to_licences_alone_is_none() {
+    let desk = Desk::new();
+    let file = desk.world.put(desk.dir, "f", b"of alice");
+    let licence = conditioned(1, SERVER, &desk.licence().conditions());
+    let comment = ["another one".to_owned()];
+    let conditions = desk.licence().conditions();
+    let second =
+        Credential { comment: &comment, licensee: principal(SERVER), conditions: &conditions };
+    let second = second.sign(&key(1).signing_key()).unwrap();
+    for licences in [vec![licence.clone()], vec![licence, second]] {
+        let ids = licences.iter().map(|text| Assertion::parse(text.as_bytes()).unwrap().id().0);
+        let chain = *chain_ids(ids).last().unwrap();
+        let object = SharedObject::File(file.ino.raw());
+        let grant = Grant { object, ..desk.grant("rwxcdg") };
+        let issued = conditioned(SERVER, 2, &IssuedGrant { grant, chain }.conditions());
+        let read = desk.admit(2, &[licences, vec![issued]].concat());
+        let read = read.map(|guest| desk.may_read(&guest, file));
+        assert!(matches!(read, Err(_) | Ok(Err(Code::Stale))), "{read:?}");
+    }
 }
 
 /// A volume of an earlier version has no licence.
