@@ -75,6 +75,9 @@ impl Policy {
             | FileKind::CharDevice
             | FileKind::BlockDevice => return Err(Code::Invalid.into()),
         };
+        if position.dirs.is_empty() {
+            return Err(Code::Invalid.into());
+        }
         let licence = self.licence().ok_or(Code::NotSupported)?;
         let (dir, chain) = self.creating_chain(shard, position, guest)?;
         let bound = bound(&chain).ok_or(Code::Invalid)?;
@@ -87,11 +90,17 @@ impl Policy {
             SharedObject::File(_) | SharedObject::Name { .. } => Rights::OF_MAKER,
         };
         let grant = Grant { object, rights, volume: self.volume.0, ..bound };
+        let place = self.place_of(shard, node, dir, guest)?;
         let mut made = guest.made_nodes();
-        let place = made.place(ino, place_of(shard, position, dir, kind)?)?;
+        let place = made.place(ino, place)?;
         let text = licence.sign(&chain, guest, &IssuedGrant { grant, chain: chain.id }, &place)?;
         let id = Assertion::credential(text.as_bytes()).map_err(|_| Code::Invalid)?.id().0;
-        if self.revoked.read().contains_key(&id) {
+        let is_taken_back = {
+            // The one by another chain has another id, and taking back one is taking back all.
+            let revoked = self.revoked.read();
+            made.ids(ino).iter().chain([&id]).any(|id| revoked.contains_key(id))
+        };
+        if is_taken_back {
             return Err(Code::AccessDenied.into());
         }
         let mut texts: Vec<Vec<u8>> = chain.links.iter().map(Link::text).collect();
@@ -103,7 +112,7 @@ impl Policy {
         if texts.len() > limits::CHAIN_LINKS || bytes > limits::CHAIN_BYTES {
             return Err(Code::Invalid.into());
         }
-        if made.issue(ino, place)
+        if made.issue(ino, place, id)?
             && let Some(audit) = &self.audit
         {
             audit.issued(moment::seconds(), guest, ino, &id);
@@ -164,6 +173,29 @@ impl Policy {
         Ok(granted.fold(None, add))
     }
 
+    /// Returns the present place of a node in a directory. The directory above one may be outside
+    /// of what is granted, and is not told then.
+    fn place_of(
+        &self,
+        shard: &Shard,
+        node: IssuedNode<'_>,
+        dir: InodeId,
+        guest: &Guest,
+    ) -> Result<IssuedPlace, Error> {
+        let IssuedNode { position, kind } = node;
+        if kind != FileKind::Directory {
+            let name: Option<Name> = shard.names_in(position, dir)?.into_iter().next();
+            return Ok(IssuedPlace { dir: Some(dir), name });
+        }
+        let (above, name) = shard.name_of_dir(dir)?;
+        let there = shard.placement(Handle::own(above), false)?;
+        let rights = self.rights(guest, shard, &there, above, Operation::Issue)?;
+        Ok(match rights.is_empty() {
+            true => IssuedPlace { dir: None, name: None },
+            false => IssuedPlace { dir: Some(above), name },
+        })
+    }
+
     /// Returns the licence in the volume's folder; `None` if there is none for the key of this
     /// server by a present root.
     fn licence(&self) -> Option<Licence> {
@@ -201,7 +233,8 @@ impl Licence {
         // Where the guest has found the server.
         let mut lines = chain.links.iter().rev().flat_map(|link| link.assertion.comment());
         comment.extend(lines.find(|line| line.starts_with(AT)).cloned());
-        comment.push(format!("{kind} {:x} in {:x}", issued.grant.object.inode(), dir.raw()));
+        let ino = issued.grant.object.inode();
+        comment.extend(dir.map(|dir| format!("{kind} {ino:x} in {:x}", dir.raw())));
         comment.extend(name.as_ref().map(|name| format!("name {}", printable(name.as_bytes()))));
         let conditions = issued.conditions();
         let licensee = Principal(guest.principal);
@@ -227,21 +260,6 @@ fn bound(chain: &Chain) -> Option<Grant> {
     let until = shares.iter().filter_map(|share| share.until.clone()).min();
     let first = (*shares.first()?).clone();
     Some(Grant { until, from, ..first })
-}
-
-/// Returns the present place of a node in a directory.
-fn place_of(
-    shard: &Shard,
-    position: &Placement,
-    dir: InodeId,
-    kind: FileKind,
-) -> Result<IssuedPlace, Error> {
-    if kind == FileKind::Directory {
-        let (dir, name) = shard.name_of_dir(dir)?;
-        return Ok(IssuedPlace { dir, name });
-    }
-    let name: Option<Name> = shard.names_in(position, dir)?.into_iter().next();
-    Ok(IssuedPlace { dir, name })
 }
 
 /// Returns the key of the server in the volume's folder.

@@ -317,6 +317,32 @@ fn a_second_request_gets_the_same_credential_until_it_is_taken_back() {
     assert_eq!(desk.may_read(&guest, file), Ok(()), "the share goes on");
 }
 
+/// The credential by another chain has another id.
+#[test]
+fn what_was_taken_back_is_not_issued_by_another_chain() {
+    let desk = Desk::new();
+    let sub = desk.world.make_dir(desk.dir, "sub");
+    let object = SharedObject::Folder(sub.ino.raw());
+    let of_sub = desk.world.signed(1, 2, &Grant { object, ..desk.grant("xc") });
+    let guest = desk.begin(2, &[&of_sub]);
+    let attach = Request::Attach { chain: vec![desk.credential("xc").into_bytes()] };
+    assert!(matches!(desk.world.ask(&guest, attach), Ok(Reply::Bytes(why)) if why.is_empty()));
+    let taken = desk.create(&guest, sub, "taken");
+    let kept = desk.create(&guest, sub, "kept");
+    let by_sub = desk.issue(&guest, taken).unwrap();
+    let kept_by_sub = desk.issue(&guest, kept).unwrap();
+    desk.revoke(id(&by_sub[2]));
+    desk.world.rename(sub, desk.dir, "taken");
+    desk.world.rename(sub, desk.dir, "kept");
+    assert_eq!(desk.issue(&guest, taken), Err(Code::AccessDenied));
+    let by_dir = desk.issue(&guest, kept).unwrap();
+    assert_eq!(by_dir[0], desk.credential("xc"));
+    assert_ne!(by_dir[2], kept_by_sub[2], "another one, for another chain");
+    desk.revoke(id(&by_dir[2]));
+    desk.world.rename(desk.dir, sub, "kept");
+    assert_eq!(desk.issue(&guest, kept), Err(Code::AccessDenied), "nor the first one");
+}
+
 /// Whatever ends the chain by which a file was made ends its credential, and what was handed on.
 #[test]
 fn a_credential_ends_with_any_link_or_key_of_the_chain_that_made_it() {
@@ -497,6 +523,41 @@ fn a_binding_to_licences_alone_is_none() {
         let read = read.map(|guest| desk.may_read(&guest, file));
         assert!(matches!(read, Err(_) | Ok(Err(Code::Stale))), "{read:?}");
     }
+}
+
+/// The folder may have gone to a place of which the guest must not learn.
+#[test]
+fn a_credential_does_not_tell_a_place_outside_of_what_is_granted() {
+    let desk = Desk::new();
+    let guest = desk.guest("rxc");
+    let made = desk.make_dir(&guest, "made");
+    let object = SharedObject::Folder(made.ino.raw());
+    let of_made = desk.world.signed(1, 2, &Grant { object, ..desk.grant("xc") });
+    let attach = Request::Attach { chain: vec![of_made.clone().into_bytes()] };
+    assert!(matches!(desk.world.ask(&guest, attach), Ok(Reply::Bytes(why)) if why.is_empty()));
+    let outside = desk.world.make_dir(Handle::ROOT, "outside");
+    desk.world.rename(desk.dir, outside, "made");
+    let chain = desk.issue(&guest, made).unwrap();
+    assert_eq!(chain[0], of_made);
+    let read = Assertion::credential(chain[2].as_bytes()).unwrap();
+    assert_eq!(read.comment().len(), 1, "{:?}", read.comment());
+    let maker = desk.admit(2, &chain).unwrap();
+    assert!(desk.world.attr(&maker, made).is_ok());
+}
+
+#[test]
+fn a_file_without_a_name_gets_a_credential_once_it_has_one() {
+    let desk = Desk::new();
+    let guest = desk.guest("rc");
+    let open = next_open();
+    let mode = NewMode::exactly(0o600);
+    let flags = OpenFlags::READ_WRITE;
+    let made = desk.world.ask(&guest, Request::CreateUnnamed { dir: desk.dir, mode, flags, open });
+    let Ok(Reply::Created { entry, .. }) = made else { panic!("{made:?}") };
+    assert_eq!(desk.issue(&guest, entry.handle), Err(Code::Invalid));
+    let link = Request::Link { node: entry.handle, dir: desk.dir, name: name("named") };
+    desk.world.ask(&guest, link).unwrap();
+    assert!(desk.issue(&guest, entry.handle).is_ok());
 }
 
 /// A volume of an earlier version has no licence.
