@@ -113,9 +113,16 @@ impl Rights {
     /// The rights to read and to execute.
     pub const READ: Self = Self(1 << Right::Read as u8 | 1 << Right::Execute as u8);
 
-    /// The rights of the maker of a file or folder to that: all but to read the log.
+    /// The rights of the maker of a file to that, and the most that one of a folder gets: all but to
+    /// read the log.
     pub const OF_MAKER: Self =
         Self::READ.with(Right::Write).with(Right::Create).with(Right::Delete).with(Right::Grant);
+
+    /// Returns the set of one right.
+    #[must_use]
+    pub const fn only(right: Right) -> Self {
+        Self(1 << right as u8)
+    }
 
     /// Returns whether a right is one of them.
     #[must_use]

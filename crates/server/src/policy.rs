@@ -443,11 +443,16 @@ impl Policy {
         self.is_valid(chain, principal) && self.user_of(chain, principal).is_some()
     }
 
-    /// Returns whether the root of a chain is a root, and nothing in it is revoked or over.
+    /// Returns whether each link of a chain leads from a present root, and nothing in it is revoked
+    /// or over.
     fn is_valid(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
         let (_, moment) = self.now();
         let has_root = chain.links.first().is_some_and(|link| self.is_root(&link.authorizer));
+        let policy = self.roots.as_ref().and_then(Roots::policy);
+        let is_connected =
+            policy.is_some_and(|policy| chain.is_connected(&policy, &Principal(*principal)));
         has_root
+            && is_connected
             && !self.is_revoked(chain, principal)
             && chain.check(self.volume, &moment.now).is_ok()
     }

@@ -42,7 +42,7 @@ pub const ATTACHED_CHAINS: usize = 16;
 /// Nodes that one session of a guest has made and may ask a credential for. Older ones are
 /// forgotten.
 pub const MADE_NODES: usize = 4096;
-/// Nodes for which one session of a guest is issued credentials.
+/// Credentials for what it has made that one session of a guest is issued.
 pub const ISSUED_CREDENTIALS: usize = 1024;
 /// Bytes of the credentials of all chains of one session of a guest, beyond the first chain.
 pub const ATTACHED_BYTES: usize = 64 << 10;

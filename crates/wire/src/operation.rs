@@ -501,6 +501,23 @@ impl Request {
             Effect::Once | Effect::Commit | Effect::Change { .. } => true,
         }
     }
+
+    /// Returns whether the request makes a node, which its reply has as an entry: by the columns of
+    /// the table, one with a new name of no other node, or one that it opens.
+    #[must_use]
+    pub const fn makes_node(&self) -> bool {
+        let has_new_name = match self.touches() {
+            Touches::NewName { of, .. } => of.is_none(),
+            Touches::Nothing
+            | Touches::Node(_)
+            | Touches::Contents(_)
+            | Touches::Bytes(_)
+            | Touches::Release(_)
+            | Touches::OldName(_)
+            | Touches::Move { .. } => false,
+        };
+        has_new_name || matches!(self.opens(), OpenEffect::Creates { .. })
+    }
 }
 
 #[cfg(test)]

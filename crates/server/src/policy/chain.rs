@@ -115,6 +115,11 @@ impl Chain {
         })
     }
 
+    /// Returns whether each link leads from a root of this policy to the guest, as when it was read.
+    pub(super) fn is_connected(&self, policy: &Assertion, principal: &Principal) -> bool {
+        are_connected(&self.links, policy, principal)
+    }
+
     /// Returns the bytes of its texts.
     pub(super) fn bytes(&self) -> usize {
         self.links.iter().map(|link| link.assertion.text().len()).sum()
@@ -139,11 +144,16 @@ impl Chain {
 }
 
 /// Returns whether each link that a licensee of a licence has signed is bound to a chain with which
-/// this one begins. `begun` are the ids of these.
+/// this one begins. `begun` are the ids of these. One of licences and of what was issued by them
+/// alone does not count: the key of the server could sign it for anyone.
 fn keep_licences(links: &[Link], begun: &[[u8; 32]]) -> bool {
     let licences = || links.iter().filter(|link| link.licence.is_some());
-    let is_issued = |link: &&Link| licences().any(|licence| licence.licenses(&link.authorizer));
-    links.iter().filter(is_issued).all(|link| link.bound_to.is_some_and(|id| begun.contains(&id)))
+    let is_issued = |link: &Link| licences().any(|licence| licence.licenses(&link.authorizer));
+    let grants = |link: &Link| link.licence.is_none() && !is_issued(link);
+    let first = links.iter().position(grants);
+    let chains = first.and_then(|first| begun.get(first..)).unwrap_or_default();
+    let mut issued = links.iter().filter(|link| is_issued(link));
+    issued.all(|link| link.bound_to.is_some_and(|id| chains.contains(&id)))
 }
 
 /// Returns the folders that links name; `None` if one of them has not the form of a share.

@@ -1,7 +1,8 @@
 //! Credentials that the server issues to the makers of files and directories.
 //!
-//! A guest that has made a node gets all rights to it, which it can use and share on from anywhere.
-//! They end with the chain by which it may create there: the credential counts only in a chain that
+//! A guest that has made a file gets all rights to it, which it can use and share on from anywhere;
+//! of a directory it gets those that it has there, because what is in it need not be its own. They
+//! end with the chain by which it may create there: the credential counts only in a chain that
 //! begins with that one ([`IssuedGrant`]). A root has let the server issue credentials by a licence
 //! ([`IssuingLicence`]), which is in the volume's folder.
 
@@ -44,8 +45,8 @@ struct Licence {
 }
 
 impl Policy {
-    /// Returns a chain by which a guest has all rights to a node that it has made in this session:
-    /// the chain by which it may create where the node is, the licence of the server, and a new
+    /// Returns a chain by which a guest has all rights to a file that it has made in this session,
+    /// or those of its chain to a directory: the chain by which it may create where the node is, the licence of the server, and a new
     /// credential. A second call returns the same one. Reads files of the volume's folder.
     ///
     /// # Errors
@@ -74,15 +75,32 @@ impl Policy {
             | FileKind::CharDevice
             | FileKind::BlockDevice => return Err(Code::Invalid.into()),
         };
+        if position.dirs.is_empty() {
+            return Err(Code::Invalid.into());
+        }
         let licence = self.licence().ok_or(Code::NotSupported)?;
         let (dir, chain) = self.creating_chain(shard, position, guest)?;
         let bound = bound(&chain).ok_or(Code::Invalid)?;
-        let grant = Grant { object, rights: Rights::OF_MAKER, volume: self.volume.0, ..bound };
+        let rights = match object {
+            // What others put into it, and what is linked into it, is granted by it no further
+            // than by the share.
+            SharedObject::Folder(_) => self
+                .granted(shard, position, guest, &chain, Rights::OF_MAKER)?
+                .ok_or(Code::AccessDenied)?,
+            SharedObject::File(_) | SharedObject::Name { .. } => Rights::OF_MAKER,
+        };
+        let grant = Grant { object, rights, volume: self.volume.0, ..bound };
+        let place = self.place_of(shard, node, dir, guest)?;
         let mut made = guest.made_nodes();
-        let place = made.place(ino, place_of(shard, position, dir, kind)?)?;
+        let place = made.place(ino, place)?;
         let text = licence.sign(&chain, guest, &IssuedGrant { grant, chain: chain.id }, &place)?;
         let id = Assertion::credential(text.as_bytes()).map_err(|_| Code::Invalid)?.id().0;
-        if self.revoked.read().contains_key(&id) {
+        let is_taken_back = {
+            // The one by another chain has another id, and taking back one is taking back all.
+            let revoked = self.revoked.read();
+            made.ids(ino).iter().chain([&id]).any(|id| revoked.contains_key(id))
+        };
+        if is_taken_back {
             return Err(Code::AccessDenied.into());
         }
         let mut texts: Vec<Vec<u8>> = chain.links.iter().map(Link::text).collect();
@@ -94,7 +112,7 @@ impl Policy {
         if texts.len() > limits::CHAIN_LINKS || bytes > limits::CHAIN_BYTES {
             return Err(Code::Invalid.into());
         }
-        if made.issue(ino, place)
+        if made.issue(ino, place, id)?
             && let Some(audit) = &self.audit
         {
             audit.issued(moment::seconds(), guest, ino, &id);
@@ -115,7 +133,8 @@ impl Policy {
             // A directory's own position: the right is that of making names in it.
             let there = shard.placement(Handle::own(*dir), false)?;
             for chain in &chains {
-                if self.may_create(shard, &there, guest, chain)? {
+                let create = Rights::only(Right::Create);
+                if self.granted(shard, &there, guest, chain, create)?.is_some() {
                     return Ok((*dir, Arc::clone(chain)));
                 }
             }
@@ -123,15 +142,17 @@ impl Policy {
         Err(Code::AccessDenied.into())
     }
 
-    fn may_create(
+    /// Returns those of some rights that a chain grants to a directory; `None` for no right.
+    fn granted(
         &self,
         shard: &Shard,
         dir: &Placement,
         guest: &Guest,
         chain: &Chain,
-    ) -> Result<bool, Error> {
+        of: Rights,
+    ) -> Result<Option<Rights>, Error> {
         let (_, moment) = self.now();
-        let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else { return Ok(false) };
+        let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else { return Ok(None) };
         let question = Question {
             policy: &policy,
             chain,
@@ -144,7 +165,35 @@ impl Policy {
             address: guest.address.as_deref(),
             moment: &moment,
         };
-        Ok(question.decide(Right::Create, &Cell::new(QUESTION_STEPS)).is_granted)
+        let has = |right: &Right| question.decide(*right, &Cell::new(QUESTION_STEPS)).is_granted;
+        let granted = of.iter().filter(has);
+        let add = |all: Option<Rights>, right| {
+            Some(all.map_or_else(|| Rights::only(right), |all| all.with(right)))
+        };
+        Ok(granted.fold(None, add))
+    }
+
+    /// Returns the present place of a node in a directory. The directory above one may be outside
+    /// of what is granted, and is not told then.
+    fn place_of(
+        &self,
+        shard: &Shard,
+        node: IssuedNode<'_>,
+        dir: InodeId,
+        guest: &Guest,
+    ) -> Result<IssuedPlace, Error> {
+        let IssuedNode { position, kind } = node;
+        if kind != FileKind::Directory {
+            let name: Option<Name> = shard.names_in(position, dir)?.into_iter().next();
+            return Ok(IssuedPlace { dir: Some(dir), name });
+        }
+        let (above, name) = shard.name_of_dir(dir)?;
+        let there = shard.placement(Handle::own(above), false)?;
+        let rights = self.rights(guest, shard, &there, above, Operation::Issue)?;
+        Ok(match rights.is_empty() {
+            true => IssuedPlace { dir: None, name: None },
+            false => IssuedPlace { dir: Some(above), name },
+        })
     }
 
     /// Returns the licence in the volume's folder; `None` if there is none for the key of this
@@ -184,7 +233,8 @@ impl Licence {
         // Where the guest has found the server.
         let mut lines = chain.links.iter().rev().flat_map(|link| link.assertion.comment());
         comment.extend(lines.find(|line| line.starts_with(AT)).cloned());
-        comment.push(format!("{kind} {:x} in {:x}", issued.grant.object.inode(), dir.raw()));
+        let ino = issued.grant.object.inode();
+        comment.extend(dir.map(|dir| format!("{kind} {ino:x} in {:x}", dir.raw())));
         comment.extend(name.as_ref().map(|name| format!("name {}", printable(name.as_bytes()))));
         let conditions = issued.conditions();
         let licensee = Principal(guest.principal);
@@ -210,21 +260,6 @@ fn bound(chain: &Chain) -> Option<Grant> {
     let until = shares.iter().filter_map(|share| share.until.clone()).min();
     let first = (*shares.first()?).clone();
     Some(Grant { until, from, ..first })
-}
-
-/// Returns the present place of a node in a directory.
-fn place_of(
-    shard: &Shard,
-    position: &Placement,
-    dir: InodeId,
-    kind: FileKind,
-) -> Result<IssuedPlace, Error> {
-    if kind == FileKind::Directory {
-        let (dir, name) = shard.name_of_dir(dir)?;
-        return Ok(IssuedPlace { dir, name });
-    }
-    let name: Option<Name> = shard.names_in(position, dir)?.into_iter().next();
-    Ok(IssuedPlace { dir, name })
 }
 
 /// Returns the key of the server in the volume's folder.

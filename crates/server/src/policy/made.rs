@@ -6,33 +6,42 @@ use std::collections::{HashMap, VecDeque};
 use pelago_wire::{Code, Error, InodeId, Name, limits};
 
 /// The place of a node when a credential for it was issued first. It is part of the text, so that a
-/// later request gets the same one, and a revocation of that is one of all.
+/// later request gets the same one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IssuedPlace {
-    pub(super) dir: InodeId,
+    /// The directory above; `None` if the guest must not learn of it.
+    pub(super) dir: Option<InodeId>,
     pub(super) name: Option<Name>,
+}
+
+/// The credentials that were issued for a node.
+#[derive(Default)]
+struct Issued {
+    place: Option<IssuedPlace>,
+    /// Their ids: one for each chain to which one is bound.
+    ids: Vec<[u8; 32]>,
 }
 
 /// The nodes that a session has made: the last [`limits::MADE_NODES`].
 #[derive(Default)]
 pub(super) struct MadeNodes {
-    places: HashMap<InodeId, Option<IssuedPlace>>,
+    nodes: HashMap<InodeId, Issued>,
     /// The same nodes in the order in which they were made.
     order: VecDeque<InodeId>,
-    /// The number of nodes for which a credential was issued, also of those that are forgotten.
+    /// The number of credentials that were issued, also for nodes that are forgotten.
     issued: usize,
 }
 
 impl MadeNodes {
     /// Records a node that was made.
     pub(super) fn add(&mut self, ino: InodeId) {
-        if self.places.insert(ino, None).is_none() {
+        if self.nodes.insert(ino, Issued::default()).is_none() {
             self.order.push_back(ino);
         }
         while self.order.len() > limits::MADE_NODES {
             let oldest = self.order.pop_front();
             oldest.into_iter().for_each(|oldest| {
-                self.places.remove(&oldest);
+                self.nodes.remove(&oldest);
             });
         }
     }
@@ -41,32 +50,43 @@ impl MadeNodes {
     /// issued before.
     ///
     /// # Errors
-    /// `AccessDenied` if the session has not made the node, or has made too many since; `NoSpace`
-    /// if it was issued too many credentials.
+    /// `AccessDenied` if the session has not made the node, or has made too many since.
     pub(super) fn place(&self, ino: InodeId, now: IssuedPlace) -> Result<IssuedPlace, Error> {
-        match self.places.get(&ino) {
-            None => Err(Code::AccessDenied.into()),
-            Some(Some(place)) => Ok(place.clone()),
-            Some(None) if self.issued >= limits::ISSUED_CREDENTIALS => Err(Code::NoSpace.into()),
-            Some(None) => Ok(now),
-        }
+        let issued = self.nodes.get(&ino).ok_or(Code::AccessDenied)?;
+        Ok(issued.place.clone().unwrap_or(now))
+    }
+
+    /// Returns the ids of the credentials that were issued for a node.
+    pub(super) fn ids(&self, ino: InodeId) -> &[[u8; 32]] {
+        self.nodes.get(&ino).map_or(&[], |issued| issued.ids.as_slice())
     }
 
     /// Returns whether the session has made a node.
     pub(super) fn has(&self, ino: InodeId) -> bool {
-        self.places.contains_key(&ino)
+        self.nodes.contains_key(&ino)
     }
 
-    /// Records that a credential was issued. Returns whether it is the first one for the node.
-    pub(super) fn issue(&mut self, ino: InodeId, place: IssuedPlace) -> bool {
-        match self.places.get_mut(&ino) {
-            Some(issued @ None) => {
-                *issued = Some(place);
-                self.issued += 1;
-                true
-            }
-            Some(Some(_)) | None => false,
+    /// Records that a credential with this id was issued. Returns whether it is a new one.
+    ///
+    /// # Errors
+    /// `AccessDenied` as [`MadeNodes::place`]; `NoSpace` if the session was issued too many.
+    pub(super) fn issue(
+        &mut self,
+        ino: InodeId,
+        place: IssuedPlace,
+        id: [u8; 32],
+    ) -> Result<bool, Error> {
+        let issued = self.nodes.get_mut(&ino).ok_or(Code::AccessDenied)?;
+        if issued.ids.contains(&id) {
+            return Ok(false);
         }
+        if self.issued >= limits::ISSUED_CREDENTIALS {
+            return Err(Code::NoSpace.into());
+        }
+        issued.place = Some(place);
+        issued.ids.push(id);
+        self.issued += 1;
+        Ok(true)
     }
 }
 
@@ -79,7 +99,7 @@ mod tests {
     }
 
     fn place() -> IssuedPlace {
-        IssuedPlace { dir: InodeId::ROOT, name: None }
+        IssuedPlace { dir: Some(InodeId::ROOT), name: None }
     }
 
     #[test]
@@ -99,11 +119,15 @@ mod tests {
         let mut made = MadeNodes::default();
         let many = limits::ISSUED_CREDENTIALS;
         (0..=many).for_each(|number| made.add(ino(number)));
-        let all_first = (0..many).all(|number| made.issue(ino(number), place()));
-        assert!(all_first);
-        let elsewhere = IssuedPlace { dir: ino(7), name: None };
-        assert_eq!(made.place(ino(0), elsewhere.clone()), Ok(place()), "as the first time");
-        assert!(!made.issue(ino(0), place()));
-        assert_eq!(made.place(ino(many), elsewhere), Err(Code::NoSpace.into()));
+        let id = |number: usize| [u8::try_from(number % 251).unwrap(); 32];
+        let all_new =
+            (0..many).all(|number| made.issue(ino(number), place(), id(number)) == Ok(true));
+        assert!(all_new);
+        let elsewhere = IssuedPlace { dir: Some(ino(7)), name: None };
+        assert_eq!(made.place(ino(0), elsewhere), Ok(place()), "as the first time");
+        assert_eq!(made.ids(ino(0)), [id(0)]);
+        assert_eq!(made.issue(ino(0), place(), id(0)), Ok(false), "the same one again");
+        assert_eq!(made.issue(ino(0), place(), id(1)), Err(Code::NoSpace.into()), "another one");
+        assert_eq!(made.issue(ino(many), place(), id(many)), Err(Code::NoSpace.into()));
     }
 }

@@ -177,7 +177,7 @@ impl Dispatcher {
             true => self.hold(call, request, &description, may_block)?,
             false => ChangeGuard::nothing(),
         };
-        let is_guest = held.is_guest;
+        let is_guest = held.is_guest();
         let executor =
             Executor { parts, locks, context, expected, bytes, room, may_block, is_guest };
         let result = match stored {
@@ -188,6 +188,10 @@ impl Dispatcher {
             },
             None => executor.execute(request),
         };
+        if let Ok(Outcome::Reply(reply)) = &result {
+            // Nothing is held for a stored reply.
+            held.note_made(parts, call, request, reply);
+        }
         drop(held);
         let result = match result {
             Ok(Outcome::Reply(reply)) if self.builds_on_others(context, request, &description) => {

@@ -11,7 +11,6 @@
 
 use std::sync::Arc;
 
-use pelago_data::OpenKey;
 use pelago_keynote::Right;
 use pelago_wire::{
     Attr, Bulk, Code, Context, DirEntry, Done, Effect, Error, ForGuest, GuestGrant, GuestRefusal,
@@ -178,46 +177,12 @@ impl GuestCall {
             self.guest.remove_made(open);
         }
         let mut reply = result.inspect_err(|error| self.note_denied_late(*error))?;
-        match self.request.opens() {
-            OpenEffect::Creates { open, flags } if flags.write => {
-                if let Some(ino) = reply.opened().map(|attr| attr.ino) {
-                    self.guest.add_made(open, ino);
-                    // A release that did not wait for this answer has removed nothing.
-                    let key = OpenKey { session: self.context.session, open };
-                    if self.dispatcher.parts.opens.inode_of(key).is_err() {
-                        self.guest.remove_made(open);
-                    }
-                }
-            }
-            OpenEffect::Locks { .. } => self.keep_lock()?,
-            _ => {}
-        }
-        if let Some(attr) = self.made(&reply) {
-            self.guest.add_made_node(attr.ino);
+        if let OpenEffect::Locks { .. } = self.request.opens() {
+            self.keep_lock()?;
         }
         let modes = self.modes();
         reply.attrs_mut().into_iter().for_each(|attr| shown::show(attr, rights, &modes));
         Ok(reply)
-    }
-
-    /// Returns the attributes of the file or directory that the request has made. One of an earlier
-    /// run was made by a chain of which this one does not know.
-    fn made<'a>(&self, reply: &'a Reply) -> Option<&'a Attr> {
-        let makes = matches!(
-            self.request,
-            Request::Create { .. }
-                | Request::CreateUnnamed { .. }
-                | Request::MakeDir { .. }
-                | Request::MakeNode { .. }
-        );
-        match reply {
-            Reply::Entry(entry) | Reply::Created { entry, .. }
-                if makes && self.context.replayed.is_none() =>
-            {
-                Some(&entry.attr)
-            }
-            _ => None,
-        }
     }
 
     /// Checks that the guest may still have the lock that it got, perhaps after a long wait, and

@@ -5,15 +5,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 use std::time::Duration;
 
+use pelago_keynote::share::chain_ids;
 use pelago_keynote::{
-    Assertion, Grant, IssuedGrant, IssuingLicence, Revocation, RevocationSubject, Rights,
-    SharedObject, policy,
+    Assertion, Credential, Grant, IssuedGrant, IssuingLicence, Revocation, RevocationSubject,
+    Rights, SharedObject, policy,
 };
 use pelago_net::key::PrivateKey;
 use pelago_wire::codec::ReplyStamp;
 use pelago_wire::{
     Code, Context, FileKind, GuestRefusal, Handle, InodeId, NewMode, OpenFlags, RecordedPeer,
-    RenameFlags, Replayed, Reply, Request, SessionRecord, SetAttr, limits,
+    RenameFlags, Replayed, Reply, Request, SessionRecord, SetAttr, WriteFlags, limits,
 };
 
 use super::world::{Guest, POLICY_DELAY, World, conditioned, key, principal};
@@ -198,25 +199,62 @@ fn the_maker_of_a_file_gets_all_rights_to_it_and_hands_them_on() {
 }
 
 #[test]
-fn the_maker_of_a_folder_gets_all_rights_below_it_and_keeps_them_where_it_moves() {
+fn the_maker_of_a_folder_keeps_its_rights_to_it_where_it_moves() {
     let desk = Desk::new();
     let guest = desk.guest("rxc");
     let made = desk.make_dir(&guest, "made");
     let chain = desk.issue(&guest, made).unwrap();
-    let comment = Assertion::credential(chain[2].as_bytes()).unwrap().comment().join("\n");
+    let read = Assertion::credential(chain[2].as_bytes()).unwrap();
+    let granted = IssuedGrant::of(&read).unwrap().grant.rights;
+    assert_eq!(granted.to_string(), "rxc", "no more than by the share");
+    let comment = read.comment().join("\n");
     let line = format!("directory {:x} in {:x}\nname made", made.ino.raw(), desk.dir.ino.raw());
     assert!(comment.ends_with(&line), "{comment}");
     let below = desk.world.put(made, "of-alice", b"bytes");
     let maker = desk.admit(2, &chain).unwrap();
     assert_eq!(desk.may_read(&maker, below), Ok(()));
     let unlink = Request::Unlink { dir: made, name: name("of-alice") };
-    assert_eq!(desk.world.ask(&guest, unlink.clone()).map(drop), Err(Code::AccessDenied));
-    assert!(desk.world.ask(&maker, unlink).is_ok(), "the share had no d");
+    assert_eq!(desk.world.ask(&maker, unlink).map(drop), Err(Code::AccessDenied));
+    let carol = desk.admit(3, &desk.handed_on(&chain, 2, 3, below)).unwrap();
+    assert_eq!(desk.may_read(&carol, below), Err(Code::Stale), "the share had no g");
     let elsewhere = desk.world.make_dir(Handle::ROOT, "elsewhere");
     desk.world.rename(desk.dir, elsewhere, "made");
     assert!(desk.world.attr(&maker, made).is_ok(), "it follows the folder");
     assert_eq!(desk.world.attr(&guest, made).map(drop), Err(Code::Stale));
     assert_eq!(desk.issue(&guest, made), Err(Code::Stale), "out of what is shared");
+}
+
+/// A folder is no way to rights to files of others: they could be linked into it.
+#[test]
+fn a_folder_credential_gives_no_right_to_what_is_linked_into_the_folder() {
+    for rights in ["c", "rxc", "rxcd"] {
+        let desk = Desk::new();
+        let world = &desk.world;
+        let secret = world.put(desk.dir, "secret", b"of alice");
+        let tree = world.make_dir(desk.dir, "tree");
+        let below = world.put(tree, "below", b"of alice");
+        let guest = desk.guest(rights);
+        let made = desk.make_dir(&guest, "made");
+        let chain = desk.issue(&guest, made).unwrap();
+        let link = Request::Link { node: secret, dir: made, name: name("s") };
+        assert_eq!(world.ask(&guest, link).map(drop), Err(Code::CrossHome), "{rights}");
+        let flags = RenameFlags::NoReplace;
+        let from_dir = desk.dir;
+        let from = name("tree");
+        let rename = Request::Rename { from_dir, from, to_dir: made, to: name("t"), flags };
+        let told = world.ask(&guest, rename).map(drop);
+        let refused = if rights.contains('d') { Code::CrossHome } else { Code::AccessDenied };
+        assert_eq!(told, Err(refused), "{rights}");
+        // As if an owner had put both there: it grants what the share grants.
+        world.link(secret, made, "s");
+        world.rename(desk.dir, made, "tree");
+        let maker = desk.admit(2, &chain).unwrap();
+        let reads = if rights.contains('r') { Ok(()) } else { Err(Code::AccessDenied) };
+        for file in [secret, below] {
+            assert_eq!(desk.may_read(&maker, file), reads, "{rights}");
+            assert_eq!(desk.may_write(&maker, file), Err(Code::AccessDenied), "{rights}");
+        }
+    }
 }
 
 #[test]
@@ -247,7 +285,7 @@ fn only_what_this_session_has_made_gets_a_credential() {
     assert_eq!(desk.issue(&guest, before), Err(Code::AccessDenied), "neither opened nor named");
     let symlink = Request::Symlink { dir: desk.dir, name: name("s"), target: b"made".to_vec() };
     let Reply::Entry(link) = world.ask(&guest, symlink).unwrap() else { panic!("it is made") };
-    assert_eq!(desk.issue(&guest, link.handle), Err(Code::AccessDenied), "a symbolic link");
+    assert_eq!(desk.issue(&guest, link.handle), Err(Code::Invalid), "a symbolic link");
     let mode = NewMode::exactly(0o600);
     let kind = FileKind::Fifo;
     let fifo = Request::MakeNode { dir: desk.dir, name: name("f"), kind, mode, rdev: 0 };
@@ -277,6 +315,32 @@ fn a_second_request_gets_the_same_credential_until_it_is_taken_back() {
     assert_eq!(desk.may_read(&maker, file), Err(Code::Stale));
     assert_eq!(desk.admit(2, &chain).map(drop), Err(taken_back()));
     assert_eq!(desk.may_read(&guest, file), Ok(()), "the share goes on");
+}
+
+/// The credential by another chain has another id.
+#[test]
+fn what_was_taken_back_is_not_issued_by_another_chain() {
+    let desk = Desk::new();
+    let sub = desk.world.make_dir(desk.dir, "sub");
+    let object = SharedObject::Folder(sub.ino.raw());
+    let of_sub = desk.world.signed(1, 2, &Grant { object, ..desk.grant("xc") });
+    let guest = desk.begin(2, &[&of_sub]);
+    let attach = Request::Attach { chain: vec![desk.credential("xc").into_bytes()] };
+    assert!(matches!(desk.world.ask(&guest, attach), Ok(Reply::Bytes(why)) if why.is_empty()));
+    let taken = desk.create(&guest, sub, "taken");
+    let kept = desk.create(&guest, sub, "kept");
+    let by_sub = desk.issue(&guest, taken).unwrap();
+    let kept_by_sub = desk.issue(&guest, kept).unwrap();
+    desk.revoke(id(&by_sub[2]));
+    desk.world.rename(sub, desk.dir, "taken");
+    desk.world.rename(sub, desk.dir, "kept");
+    assert_eq!(desk.issue(&guest, taken), Err(Code::AccessDenied));
+    let by_dir = desk.issue(&guest, kept).unwrap();
+    assert_eq!(by_dir[0], desk.credential("xc"));
+    assert_ne!(by_dir[2], kept_by_sub[2], "another one, for another chain");
+    desk.revoke(id(&by_dir[2]));
+    desk.world.rename(desk.dir, sub, "kept");
+    assert_eq!(desk.issue(&guest, kept), Err(Code::AccessDenied), "nor the first one");
 }
 
 /// Whatever ends the chain by which a file was made ends its credential, and what was handed on.
@@ -332,6 +396,23 @@ fn a_credential_ends_with_the_root_of_the_chain_that_made_it() {
     thread::sleep(POLICY_DELAY);
     assert_eq!(desk.may_read(&maker, file), Err(Code::Stale));
     assert_eq!(desk.admit(2, &chain).map(drop), Err(no_reason()));
+}
+
+/// A chain may have credentials of several roots.
+#[test]
+fn a_chain_ends_with_each_root_that_has_signed_a_part_of_it() {
+    let desk = Desk::new();
+    let world = &desk.world;
+    world.set_policy(&policy(&[principal(1), principal(7)], &[]).unwrap());
+    thread::sleep(POLICY_DELAY);
+    let file = world.put(desk.dir, "f", b"of alice");
+    let by_other = world.signed(7, 2, &desk.grant("r"));
+    let guest = desk.begin(2, &[&desk.credential("rx"), &by_other]);
+    assert_eq!(desk.may_read(&guest, file), Ok(()));
+    world.set_policy(&policy(&[principal(1)], &[]).unwrap());
+    // The file is looked at twice a second.
+    thread::sleep(POLICY_DELAY);
+    assert_eq!(desk.may_read(&guest, file), Err(Code::Stale));
 }
 
 #[test]
@@ -419,6 +500,64 @@ fn a_forged_binding_is_refused() {
     assert_eq!(stolen, Err(no_reason()), "another key");
     let maker = desk.admit(2, &chain).unwrap();
     assert_eq!(desk.may_write(&maker, file), Ok(()));
+}
+
+/// The key of a server makes nobody a guest: a beginning of licences grants nothing.
+#[test]
+fn a_binding_to_licences_alone_is_none() {
+    let desk = Desk::new();
+    let file = desk.world.put(desk.dir, "f", b"of alice");
+    let licence = conditioned(1, SERVER, &desk.licence().conditions());
+    let comment = ["another one".to_owned()];
+    let conditions = desk.licence().conditions();
+    let second =
+        Credential { comment: &comment, licensee: principal(SERVER), conditions: &conditions };
+    let second = second.sign(&key(1).signing_key()).unwrap();
+    for licences in [vec![licence.clone()], vec![licence, second]] {
+        let ids = licences.iter().map(|text| Assertion::parse(text.as_bytes()).unwrap().id().0);
+        let chain = *chain_ids(ids).last().unwrap();
+        let object = SharedObject::File(file.ino.raw());
+        let grant = Grant { object, ..desk.grant("rwxcdg") };
+        let issued = conditioned(SERVER, 2, &IssuedGrant { grant, chain }.conditions());
+        let read = desk.admit(2, &[licences, vec![issued]].concat());
+        let read = read.map(|guest| desk.may_read(&guest, file));
+        assert!(matches!(read, Err(_) | Ok(Err(Code::Stale))), "{read:?}");
+    }
+}
+
+/// The folder may have gone to a place of which the guest must not learn.
+#[test]
+fn a_credential_does_not_tell_a_place_outside_of_what_is_granted() {
+    let desk = Desk::new();
+    let guest = desk.guest("rxc");
+    let made = desk.make_dir(&guest, "made");
+    let object = SharedObject::Folder(made.ino.raw());
+    let of_made = desk.world.signed(1, 2, &Grant { object, ..desk.grant("xc") });
+    let attach = Request::Attach { chain: vec![of_made.clone().into_bytes()] };
+    assert!(matches!(desk.world.ask(&guest, attach), Ok(Reply::Bytes(why)) if why.is_empty()));
+    let outside = desk.world.make_dir(Handle::ROOT, "outside");
+    desk.world.rename(desk.dir, outside, "made");
+    let chain = desk.issue(&guest, made).unwrap();
+    assert_eq!(chain[0], of_made);
+    let read = Assertion::credential(chain[2].as_bytes()).unwrap();
+    assert_eq!(read.comment().len(), 1, "{:?}", read.comment());
+    let maker = desk.admit(2, &chain).unwrap();
+    assert!(desk.world.attr(&maker, made).is_ok());
+}
+
+#[test]
+fn a_file_without_a_name_gets_a_credential_once_it_has_one() {
+    let desk = Desk::new();
+    let guest = desk.guest("rc");
+    let open = next_open();
+    let mode = NewMode::exactly(0o600);
+    let flags = OpenFlags::READ_WRITE;
+    let made = desk.world.ask(&guest, Request::CreateUnnamed { dir: desk.dir, mode, flags, open });
+    let Ok(Reply::Created { entry, .. }) = made else { panic!("{made:?}") };
+    assert_eq!(desk.issue(&guest, entry.handle), Err(Code::Invalid));
+    let link = Request::Link { node: entry.handle, dir: desk.dir, name: name("named") };
+    desk.world.ask(&guest, link).unwrap();
+    assert!(desk.issue(&guest, entry.handle).is_ok());
 }
 
 /// A volume of an earlier version has no licence.
@@ -514,11 +653,58 @@ fn a_session_of_an_earlier_run_has_made_nothing() {
     assert_eq!(desk.may_read(&maker, file), Ok(()), "what was issued is valid");
 }
 
+/// A client may give the number of an earlier request to another one, and gets its stored reply.
+#[test]
+fn the_reply_to_another_request_is_nothing_that_was_made() {
+    let desk = Desk::new();
+    let secret = desk.world.put(desk.dir, "secret", b"of alice");
+    let guest = desk.guest("rxc");
+    let link = Request::Link { node: secret, dir: desk.dir, name: name("s") };
+    let linked = guest.context(&link);
+    desk.world.ask_as(&linked, link).unwrap();
+    let mode = NewMode::exactly(0o644);
+    let flags = OpenFlags::READ_WRITE;
+    let create = |open| Request::Create { dir: desk.dir, name: name("made"), mode, flags, open };
+    let first = next_open();
+    let created = guest.context(&create(first));
+    desk.world.ask_as(&created, create(first)).unwrap();
+    desk.world.ask(&guest, Request::Release { open: first }).unwrap();
+    let Desk { world, dir } = desk;
+    let desk = Desk { world: world.restarted(), dir };
+    let grant = desk.world.admit(2, &[&desk.credential("rxc")]).unwrap();
+    let record = SessionRecord::new([0; 16], RecordedPeer::Guest(principal(2).0));
+    let service = desk.world.server.session_service();
+    service.begin_guest(guest.session, &grant, &record).unwrap();
+    let make_dir = Request::MakeDir { dir, name: name("d"), mode };
+    let Ok(Reply::Entry(entry)) = desk.world.ask_as(&linked, make_dir) else {
+        panic!("the stored reply")
+    };
+    assert_eq!(entry.attr.ino, secret.ino);
+    assert_eq!(desk.issue(&guest, secret), Err(Code::AccessDenied));
+    assert_eq!(desk.may_write(&guest, secret), Err(Code::AccessDenied));
+    // Opened again is not made again: others may have changed the file since.
+    let open = next_open();
+    let Ok(Reply::Created { entry, .. }) = desk.world.ask_as(&created, create(open)) else {
+        panic!("the stored reply")
+    };
+    assert_eq!(desk.issue(&guest, entry.handle), Err(Code::AccessDenied));
+    let write = Request::Write { open, offset: 0, flags: WriteFlags::NONE };
+    assert_eq!(desk.world.ask(&guest, write).map(drop), Err(Code::AccessDenied));
+    // Neither is what a reply tells of an open that is there.
+    let open = desk.world.open(&guest, secret).unwrap();
+    let told = desk.world.ask_as(&linked, create(open));
+    assert!(matches!(told, Ok(Reply::Entry(_))), "{told:?}");
+    let write = Request::Write { open, offset: 0, flags: WriteFlags::NONE };
+    assert_eq!(desk.world.ask(&guest, write).map(drop), Err(Code::AccessDenied));
+    let made = desk.make_dir(&guest, "new");
+    assert!(desk.issue(&guest, made).is_ok(), "what it makes in this run");
+}
+
 /// What is made by an issued credential gets one too, which ends with both.
 #[test]
 fn a_credential_can_be_issued_under_an_issued_one() {
     let desk = Desk::new();
-    let guest = desk.guest("c");
+    let guest = desk.guest("xcg");
     let made = desk.make_dir(&guest, "made");
     let chain = desk.issue(&guest, made).unwrap();
     let object = SharedObject::Folder(made.ino.raw());
@@ -579,7 +765,7 @@ fn a_maker_goes_on_as_the_user_of_its_chain() {
     write_private(&desk.world, "keys", &list);
     desk.chmod(desk.dir, 0o777);
     let first = desk.world.signed(1, 5, &desk.grant("rwxcdg"));
-    let second = desk.world.signed(5, 2, &desk.grant("rwxcd"));
+    let second = desk.world.signed(5, 2, &desk.grant("rwxcdg"));
     let guest = desk.begin(2, &[&first, &second]);
     let made = desk.make_dir(&guest, "made");
     let file = desk.create(&guest, made, "file");

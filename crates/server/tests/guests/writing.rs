@@ -1,6 +1,6 @@
 //! Guests that may change something: each right gives what its row of the table says, and no more.
 
-use pelago_keynote::{Grant, Rights};
+use pelago_keynote::{Grant, Rights, SharedObject};
 use pelago_wire::{
     AllocateMode, Attr, Code, FileKind, FileLock, Handle, InodeId, LockKind, LockMode, LockOwner,
     NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SetAttr, SetTime, Time, WriteFlags,
@@ -131,7 +131,7 @@ fn lock(mode: LockMode) -> FileLock {
 
 /// Returns the rows of the table in `docs/semantics.md`. Each request works once.
 fn table(desk: &Desk) -> Vec<Row> {
-    let Desk { dir, file, below, .. } = *desk;
+    let Desk { dir, file, .. } = *desk;
     let mode = NewMode::exactly(0o644);
     let set = |set: SetAttr| Request::SetAttr { node: file, open: None, set };
     let open = |flags| Request::Open { node: file, flags, open: next_open() };
@@ -183,7 +183,7 @@ fn table(desk: &Desk) -> Vec<Row> {
         ),
         ("symlink", "c", Request::Symlink { dir, name: name_of("l"), target: b"t".to_vec() }),
         ("link", "c", Request::Link { node: file, dir, name: name_of("g") }),
-        ("rename", "cd", renamed(dir, "f", below, "f", RenameFlags::NoReplace)),
+        ("rename", "cd", renamed(dir, "f", dir, "f2", RenameFlags::NoReplace)),
         ("exchange", "cd", renamed(dir, "x", dir, "y", RenameFlags::Exchange)),
         ("unlink", "d", Request::Unlink { dir, name: name_of("old") }),
         ("rmdir", "d", Request::RemoveDir { dir, name: name_of("empty") }),
@@ -432,6 +432,31 @@ fn a_name_in_another_directory_gives_no_new_right() {
     }
     assert!(rename(read, "f", read, "f2", RenameFlags::Replace).is_ok(), "in one directory");
     assert!(rename(write, "mine", read, "mine", RenameFlags::Replace).is_ok());
+}
+
+/// The key may have a credential for the other directory, of which this session does not know.
+#[test]
+fn a_name_in_another_directory_is_for_what_the_guest_may_read_and_write() {
+    for (rights, may_move) in [("cd", false), ("rxcd", false), ("wcd", false), ("rwcd", true)] {
+        let desk = Desk::new();
+        let Desk { world, dir, file, below, .. } = &desk;
+        let guest = desk.guest(rights);
+        let object = SharedObject::Folder(below.ino.raw());
+        let rights_below = Grant { rights: "rwcd".parse().unwrap(), ..world.to_read(below.ino) };
+        let of_below = world.signed(1, 2, &Grant { object, ..rights_below });
+        let other = world.begin(world.admit(2, &[&of_below]).unwrap()).unwrap();
+        let told = |told: Result<Reply, Code>| told.map(drop);
+        let as_it_may = if may_move { Ok(()) } else { Err(Code::CrossHome) };
+        let link = |dir| Request::Link { node: *file, dir, name: name("l") };
+        assert_eq!(told(world.ask(&guest, link(*below))), as_it_may, "{rights}");
+        assert_eq!(told(world.ask(&guest, link(*dir))), Ok(()), "{rights}: in its directory");
+        let flags = RenameFlags::NoReplace;
+        let to = name("moved");
+        let rename = Request::Rename { from_dir: *dir, from: name("f"), to_dir: *below, to, flags };
+        assert_eq!(told(world.ask(&guest, rename)), as_it_may, "{rights}");
+        let wrote = desk.open(&other, *file, OpenFlags::WRITE).map(drop);
+        assert_eq!(wrote, if may_move { Ok(()) } else { Err(Code::Stale) }, "{rights}");
+    }
 }
 
 /// A name that a rename replaces is removed, which is another right than to create one.

@@ -3,27 +3,28 @@
 //!
 //! So a revocation, and a move, are answered after the last change that relies on what they end.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_wire::{
-    Code, Context, Description, Effect, Error, ForGuest, GuestRight, GuestSubject, OpenId,
-    Operation, Replayed, Request, SessionId,
+    Code, Context, Description, Effect, Error, ForGuest, GuestRight, GuestSubject, OpenEffect,
+    OpenId, Operation, Replayed, Reply, Request, SessionId,
 };
 
 use super::form;
 use super::modes::UserModes;
 use super::revoking::read_revocation;
 use super::rights::GuestRights;
-use crate::policy::Asker;
-use crate::service::{Call, Dispatcher};
+use crate::policy::{Asker, Guest};
+use crate::service::{Call, Dispatcher, Parts};
 
 /// What a request holds while it is carried out.
 pub(in crate::service) struct ChangeGuard<'a> {
-    /// True for a request of a guest.
-    pub(in crate::service) is_guest: bool,
+    /// The guest that makes the request, if one does.
+    guest: Option<Arc<Guest>>,
     _guard: Guard<'a>,
 }
 
@@ -38,7 +39,40 @@ enum Guard<'a> {
 impl ChangeGuard<'_> {
     /// Returns what a request holds that was carried out before.
     pub(in crate::service) const fn nothing() -> Self {
-        Self { is_guest: false, _guard: Guard::None }
+        Self { guest: None, _guard: Guard::None }
+    }
+
+    /// Returns whether the request is one of a guest.
+    pub(in crate::service) const fn is_guest(&self) -> bool {
+        self.guest.is_some()
+    }
+
+    /// Records what a request has made that was carried out just now. A stored reply is no proof:
+    /// it may be that of another request, to which the client has given the same number.
+    pub(in crate::service) fn note_made(
+        &self,
+        parts: &Parts,
+        call: &Call,
+        request: &Request,
+        reply: &Reply,
+    ) {
+        let Some(guest) = self.guest.as_ref().filter(|_| call.context.replayed.is_none()) else {
+            return;
+        };
+        if let (OpenEffect::Creates { open, flags }, Some(attr)) = (request.opens(), reply.opened())
+            && flags.write
+        {
+            guest.add_made(open, attr.ino);
+            // A release that did not wait for this answer has removed nothing.
+            if parts.opens.inode_of(OpenKey::of(&call.context, open)).is_err() {
+                guest.remove_made(open);
+            }
+        }
+        if request.makes_node()
+            && let Reply::Entry(entry) | Reply::Created { entry, .. } = reply
+        {
+            guest.add_made_node(entry.attr.ino);
+        }
     }
 }
 
@@ -72,14 +106,13 @@ impl Dispatcher {
             Asker::Trusted => None,
             Asker::AbsentGuest => return Err(Code::Stale.into()),
         };
-        let is_guest = guest.is_some();
         let changes = matches!(description.effect, Effect::Change { .. }) && !revokes;
         let guard = match () {
             () if moves => match may_block {
                 MayBlock::Yes => Guard::Guests(policy.hold_guests()),
                 MayBlock::No => Guard::Guests(policy.try_hold_guests().ok_or(OpError::WouldBlock)?),
             },
-            () if is_guest && changes => match may_block {
+            () if guest.is_some() && changes => match may_block {
                 MayBlock::Yes => Guard::Rights(policy.hold_rights()),
                 MayBlock::No => Guard::Rights(policy.try_hold_rights().ok_or(OpError::WouldBlock)?),
             },
@@ -97,14 +130,14 @@ impl Dispatcher {
                 return Err(Code::Busy.into());
             }
         }
-        if let Some(guest) = guest.filter(|_| changes) {
+        if let Some(guest) = guest.as_ref().filter(|_| changes) {
             let session = call.context.session;
             let operation = description.operation;
-            let rights = GuestRights { parts: &self.parts, guest: &guest, session, operation };
+            let rights = GuestRights { parts: &self.parts, guest, session, operation };
             self.check_change(&rights, call, request, description)?;
             form::drop_capabilities(&self.parts, &call.context, request)?;
         }
-        Ok(ChangeGuard { is_guest, _guard: guard })
+        Ok(ChangeGuard { guest, _guard: guard })
     }
 
     /// Returns whether a request moves a directory, or has a sentence that takes something back.

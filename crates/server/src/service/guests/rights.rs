@@ -280,13 +280,20 @@ impl GuestRights<'_> {
     }
 
     /// Checks that a guest gains no right to a node by a name in a directory: it could link a file
-    /// that it may read into a directory where it may write.
+    /// that it may read into a directory where it may write. Its key may have credentials for that
+    /// directory of which this session does not know, so a name in another directory is only for
+    /// what it may read and write anyway.
     ///
     /// # Errors
     /// `CrossHome`, so that programs copy the file; `Stale` if the node is not granted.
     fn check_no_gain(&self, node: Handle, dir: Handle) -> Result<(), Error> {
         let there = self.find(GuestSubject::Node(dir))?.rights;
-        match self.find(GuestSubject::Node(node))?.rights.has_all(there) {
+        let Found { position, rights } = self.find(GuestSubject::Node(node))?;
+        let needed = match position.dirs.contains(&dir.ino) {
+            true => there,
+            false => there.or(RightSet::of(&[Right::Read, Right::Write])),
+        };
+        match rights.has_all(needed) {
             true => Ok(()),
             false => Err(Code::CrossHome.into()),
         }
