@@ -165,7 +165,8 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "rivals",
-        arguments: "[--rounds N] [--others LIST] [--benches LIST] [--bulk|--discfs|--guests] [--json]",
+        arguments: "[--rounds N] [--others LIST] [--benches LIST] [--bulk|--discfs|--guests] \
+                    [--json]",
         does: "measures the far mount beside sshfs and gluster, over one cable; as root",
         run: |words| lab::run("rivals", words),
     },

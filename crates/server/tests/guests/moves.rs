@@ -1,4 +1,5 @@
-//! The messages of a move of a directory: to the guests whose rights it may change, and to no other.
+//! The messages of a move of a directory: to the guests whose rights it may change, and to no
+//! other.
 
 use std::sync::{Arc, Weak};
 
