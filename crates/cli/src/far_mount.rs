@@ -288,8 +288,8 @@ fn ask(remote: &Remote, request: FarRequest) -> Result<Reply, WireError> {
 const fn not_issued(code: Code) -> &'static str {
     match code {
         Code::AccessDenied => {
-            "it was not made in this mount since the server has started, or its credential was taken \
-             back, or you may not create there any more"
+            "it was not made in this mount since the server has started, or its credential was \
+             taken back, or you may not create there any more"
         }
         Code::Stale | Code::NotFound => "it is gone, or out of what is shared",
         Code::Invalid => {

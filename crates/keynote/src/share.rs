@@ -113,8 +113,8 @@ impl Rights {
     /// The rights to read and to execute.
     pub const READ: Self = Self(1 << Right::Read as u8 | 1 << Right::Execute as u8);
 
-    /// The rights of the maker of a file to that, and the most that one of a folder gets: all but to
-    /// read the log.
+    /// The rights of the maker of a file to that, and the most that one of a folder gets: all but
+    /// to audit.
     pub const OF_MAKER: Self =
         Self::READ.with(Right::Write).with(Right::Create).with(Right::Delete).with(Right::Grant);
 

@@ -14,10 +14,11 @@ use crate::up_volume::PATIENCE;
 use crate::{json, locate, output, runtime_dir};
 
 const AFTER: &str = "\
-Who may create in a folder of another person has all rights to a file that he makes there, whatever \
-the share says: to read and write it, and to share it on. Those to files that others have made stay \
-as they were shared, and so do those to a folder that he makes, for theirs may be in it. With the credential he has these rights on every machine where his key \
-is, by `pelago attach FILE`, and there he shares it on by `pelago share`.
+Who may create in a folder of another person has all rights to a file that he makes there, \
+whatever the share says: to read and write it, and to share it on. Those to files that others have \
+made stay as they were shared, and so do those to a folder that he makes, for theirs may be in it. \
+With the credential he has these rights on every machine where his key is, by `pelago attach \
+FILE`, and there he shares it on by `pelago share`.
 
 It is for what was made in this mount since the server has started. It ends when the credential \
 ends, or is taken back, by which the folder was attached. Asked for again it is the same one.";

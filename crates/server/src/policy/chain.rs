@@ -115,7 +115,8 @@ impl Chain {
         })
     }
 
-    /// Returns whether each link leads from a root of this policy to the guest, as when it was read.
+    /// Returns whether each link leads from a root of this policy to the guest, as when it was
+    /// read.
     pub(super) fn is_connected(&self, policy: &Assertion, principal: &Principal) -> bool {
         are_connected(&self.links, policy, principal)
     }

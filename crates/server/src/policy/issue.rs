@@ -26,7 +26,7 @@ use super::chain::{Chain, Link};
 use super::decision::Question;
 use super::made::IssuedPlace;
 use super::roots::Roots;
-use super::{Guest, Policy, QUESTION_STEPS, moment};
+use super::{Guest, Policy, QUESTION_STEPS, Sought, moment};
 
 /// The first words of the line with the address of the server in the comment of a credential.
 const AT: &str = "at ";
@@ -46,8 +46,9 @@ struct Licence {
 
 impl Policy {
     /// Returns a chain by which a guest has all rights to a file that it has made in this session,
-    /// or those of its chain to a directory: the chain by which it may create where the node is, the licence of the server, and a new
-    /// credential. A second call returns the same one. Reads files of the volume's folder.
+    /// or those of its chain to a directory: the chain by which it may create where the node is,
+    /// the licence of the server, and a new credential. A second call returns the same one. Reads
+    /// files of the volume's folder.
     ///
     /// # Errors
     /// `AccessDenied` if the session has not made the node, may not create where it is, or the
@@ -189,7 +190,8 @@ impl Policy {
         }
         let (above, name) = shard.name_of_dir(dir)?;
         let there = shard.placement(Handle::own(above), false)?;
-        let rights = self.rights(guest, shard, &there, above, Operation::Issue)?;
+        let sought = Sought { operation: Operation::Issue, rights: &Right::ALL };
+        let rights = self.rights(guest, shard, &there, above, sought)?;
         Ok(match rights.is_empty() {
             true => IssuedPlace { dir: None, name: None },
             false => IssuedPlace { dir: Some(above), name },

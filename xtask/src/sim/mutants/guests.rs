@@ -24,8 +24,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a revocation is forgotten by the next run",
         file: "crates/server/src/service/guests/revoking.rs",
-        from: "        parts.shard.revoke(revoked.id, &row, revoked.is_of_root, &revoked.ended)?;\n",
-        to: "        let _forgotten = (&row, revoked.is_of_root, &revoked.ended);\n",
+        from: "shard.revoke(revoked.id, &row, revoked.is_of_root, &revoked.ended)?;\n",
+        to: "shard.directory_moves();\n        let _forgotten = row;\n",
     },
     Mutant {
         name: "what a key has signed counts after it was taken back",
