@@ -138,7 +138,8 @@ impl Policy {
             if steps.get() == 0 && !page.is_empty() {
                 return Ok(AccessPage { guests: page, more: true });
             }
-            let access = match asker.is_some_and(|asker| asker.session != guest.session) {
+            // Another session of the same key is no other guest.
+            let access = match asker.is_some_and(|asker| asker.principal != guest.principal) {
                 true => self.access_of_other(node, &guest, &steps)?,
                 false => self.access_of(node, &guest)?,
             };
