@@ -51,7 +51,15 @@ impl Counted<'_> {
 
     /// Asserts that `work` asks at most so much, and returns what it asks: the least of some
     /// attempts, because a loaded machine lets what holds for a moment expire.
-    pub(crate) fn expect(&self, most: u64, what: &str, mut work: impl FnMut(u32)) -> u64 {
+    pub(crate) fn expect(&self, most: u64, what: &str, work: impl FnMut(u32)) -> u64 {
+        let least = self.count(most, what, work);
+        assert!(least <= most, "{what}: {least} requests, at most {most}");
+        least
+    }
+
+    /// Returns the least that `work` asks in some attempts, or in the first one that asks at most
+    /// so much.
+    pub(crate) fn count(&self, most: u64, what: &str, mut work: impl FnMut(u32)) -> u64 {
         let mut least = u64::MAX;
         for attempt in 0..ATTEMPTS {
             let before = self.settled();
@@ -64,7 +72,6 @@ impl Counted<'_> {
             }
         }
         println!("{what}: {least} requests");
-        assert!(least <= most, "{what}: {least} requests, at most {most}");
         least
     }
 }
