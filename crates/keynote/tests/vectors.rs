@@ -72,7 +72,7 @@ fn a_policy_is_the_text_it_always_was() {
     assert_eq!(read.id().to_string(), POLICY);
 }
 
-/// What a server issues, with the licence by which it may.
+/// A credential that a server issues, with the licence by which it may.
 #[test]
 fn an_issued_credential_and_its_licence_are_the_texts_they_always_were() {
     let licence = IssuingLicence { volume: [5; 16] };

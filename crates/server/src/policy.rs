@@ -152,7 +152,7 @@ pub(crate) struct Terms {
     seconds: u64,
 }
 
-/// What is known of a guest under some terms.
+/// The validity of a guest, and the user as whom it acts, under some terms.
 #[derive(Clone)]
 struct Standing {
     terms: Terms,

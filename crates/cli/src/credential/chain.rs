@@ -1,7 +1,8 @@
 //! Chains of credentials: the first is signed by a root of the volume, and each other one by a key
 //! that the one before licenses.
 //!
-//! What a server has issued to the maker of a file follows the chain by which the file was made and
+//! A credential that a server has issued to the maker of a file follows the chain by which the file
+//! was made and
 //! a licence of the server. Its rights are those of the maker, and not cut by that chain; it ends
 //! with it.
 

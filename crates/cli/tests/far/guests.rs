@@ -22,7 +22,7 @@ struct Row {
     work: fn(&Place, u32),
 }
 
-/// Where an operation works: one folder, seen through the counted mount and through the server's.
+/// The folder of an operation, seen through the counted mount and through the server's.
 struct Place {
     far: PathBuf,
     served: PathBuf,

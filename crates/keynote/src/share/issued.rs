@@ -22,7 +22,7 @@ const TRUE: &str = "true";
 ///
 /// It grants the rights of a maker to all of the volume, but only in chains in which each
 /// credential that the server has signed is an [`IssuedGrant`], bound to a chain with which that
-/// chain begins. So the server's key alone makes nobody a guest.
+/// chain begins. So the server's key alone opens no session of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IssuingLicence {
     /// The id of the volume.

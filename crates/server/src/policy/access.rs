@@ -66,17 +66,19 @@ impl Policy {
         node: AccessTo<'_>,
         guest: &Guest,
     ) -> Result<Vec<GuestAccess>, Error> {
-        let of_chain = |chain: &Arc<Chain>| {
-            let holder = Holder {
-                session: guest.session,
-                key: Principal(guest.principal),
-                chain,
-                address: guest.address.as_deref(),
-                user: self.acting_user(guest).ok(),
-            };
-            self.access(node, &holder)
-        };
+        let of_chain = |chain: &Arc<Chain>| self.access(node, &self.holder(guest, chain));
         guest.chains().iter().map(of_chain).collect()
+    }
+
+    /// Returns a guest as the holder of one of its chains.
+    fn holder<'a>(&self, guest: &'a Guest, chain: &'a Chain) -> Holder<'a> {
+        Holder {
+            session: guest.session,
+            key: Principal(guest.principal),
+            chain,
+            address: guest.address.as_deref(),
+            user: self.acting_user(guest).ok(),
+        }
     }
 
     /// Returns the rights of a guest to a node, by each of its chains that gives some, without the
@@ -94,13 +96,7 @@ impl Policy {
         let budget = Cell::new(QUESTION_STEPS);
         let mut found = Vec::new();
         for chain in &guest.chains() {
-            let holder = Holder {
-                session: guest.session,
-                key: Principal(guest.principal),
-                chain,
-                address: guest.address.as_deref(),
-                user: self.acting_user(guest).ok(),
-            };
+            let holder = self.holder(guest, chain);
             if self.denies_all(&holder).is_some() {
                 continue;
             }

@@ -310,7 +310,7 @@ fn a_chain_that_is_attached_has_lines_of_its_own() {
     assert_eq!((&refusal["credential"], &refusal["why"]), (&id(&text).into(), &"revoked".into()));
 }
 
-/// What the server reads for a guest is in the log as what the guest reads itself.
+/// The log has reads by the server for a guest, as it has those of the guest itself.
 #[test]
 fn searches_and_questions_about_others_are_uses_and_denials() {
     let world = World::new();

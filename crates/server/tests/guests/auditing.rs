@@ -109,7 +109,7 @@ fn an_auditor_is_told_of_the_others_who_have_a_right_there() {
     assert_eq!(moved.map(drop), Err(Code::Stale), "moved out");
 }
 
-/// What denies others more may be a test of another place, or of their machine.
+/// The reason why others have no more may be a test of another place, or of their machine.
 #[test]
 fn an_auditor_is_not_told_the_tests_of_others() {
     let place = Place::new();

@@ -385,6 +385,7 @@ fn a_credential_ends_with_the_root_of_the_chain_that_made_it() {
     let desk = Desk::new();
     desk.world.set_policy(&policy(&[principal(1), principal(7)], &[]).unwrap());
     let by_other = desk.world.signed(7, 2, &desk.grant("rxc"));
+    // The file is looked at twice a second.
     thread::sleep(POLICY_DELAY);
     let guest = desk.begin(2, &[&by_other]);
     let file = desk.create(&guest, desk.dir, "made");
@@ -404,6 +405,7 @@ fn a_chain_ends_with_each_root_that_has_signed_a_part_of_it() {
     let desk = Desk::new();
     let world = &desk.world;
     world.set_policy(&policy(&[principal(1), principal(7)], &[]).unwrap());
+    // The file is looked at twice a second.
     thread::sleep(POLICY_DELAY);
     let file = world.put(desk.dir, "f", b"of alice");
     let by_other = world.signed(7, 2, &desk.grant("r"));
@@ -502,7 +504,7 @@ fn a_forged_binding_is_refused() {
     assert_eq!(desk.may_write(&maker, file), Ok(()));
 }
 
-/// The key of a server makes nobody a guest: a beginning of licences grants nothing.
+/// The key of a server opens no session of a guest: a beginning of licences grants nothing.
 #[test]
 fn a_binding_to_licences_alone_is_none() {
     let desk = Desk::new();
@@ -700,7 +702,7 @@ fn the_reply_to_another_request_is_nothing_that_was_made() {
     assert!(desk.issue(&guest, made).is_ok(), "what it makes in this run");
 }
 
-/// What is made by an issued credential gets one too, which ends with both.
+/// A file that is made by an issued credential gets one too, which ends with both.
 #[test]
 fn a_credential_can_be_issued_under_an_issued_one() {
     let desk = Desk::new();

@@ -251,7 +251,7 @@ fn a_directory_that_moves_out_between_two_pages_is_not_on_the_next_one() {
     assert_eq!(paths(world, &guest, *sub, "name~f*").len(), 20);
 }
 
-/// What it may not read it does not find, and not by the rights to another directory either.
+/// A search finds no file that the guest may not read, nor by its rights to another directory.
 #[test]
 fn a_search_needs_the_right_to_read() {
     let place = Place::new();

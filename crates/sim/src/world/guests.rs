@@ -134,6 +134,7 @@ impl World<'_> {
         let history = Arc::clone(&self.history);
         let watch = move || {
             for (wait, state) in [(begins, Grant::Unsure), (2 * drift, Grant::Denied)] {
+                // Only the clock ends a right.
                 thread::sleep(wait);
                 let mut history = history.lock();
                 let moment = history.moment();
