@@ -304,6 +304,10 @@ impl Policy {
         let Some(chain) = chain.filter(|chain| self.holds(chain, &grant.principal)) else {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         };
+        if guests.values().flatten().next().is_none() {
+            // Nothing is cached by earlier terms.
+            self.seen_terms.store(self.changes_of_files(), Ordering::Release);
+        }
         let GuestGrant { principal, address, .. } = *grant;
         let address = address.map(|octets| address_text(IpAddr::from(octets)));
         let known = guests.get(&session).and_then(Option::as_ref);
