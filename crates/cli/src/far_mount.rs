@@ -110,15 +110,21 @@ impl FarMount {
         let mount = Arc::new(mount(files, &options).map_err(errors::mount_failed)?);
         // The guard becomes ready while the rest starts.
         let guard = Arc::new(Guard::start(&mount));
-        // The server sends attributes of all directories, which a guest may not see.
-        if let Some(dirs) = mount.dir_attrs().filter(|_| plan.guest.is_none()) {
-            remote.tell_dirs(Box::new(move |attr, since| dirs.tell(attr, since)));
+        if let Some(dirs) = mount.dir_attrs() {
+            // They come past the tree of a guest.
+            let view = plan.guest.as_ref().map(Guest::view);
+            let tell = move |mut attr, since| {
+                if let Some(view) = view {
+                    view.show(&mut attr);
+                }
+                dirs.tell(attr, since);
+            };
+            remote.tell_dirs(Box::new(tell));
         }
         if let Some(cache) = mount.local_cache() {
             holder.set_cache(cache);
         }
         if !plan.read_only
-            && plan.guest.is_none()
             && let Err(error) = holder.write_behind()
         {
             tracing::warn!(%error, "no thread: each write waits for the server");

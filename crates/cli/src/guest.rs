@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelago_holder::{Attached, Flat, FlatName, FlatTarget};
+use pelago_holder::{Attached, Flat, FlatName, FlatTarget, View};
 use pelago_keynote::SharedObject;
 use pelago_net::ClientRole;
 use pelago_net::key::PrivateKey;
@@ -119,12 +119,20 @@ impl Guest {
         service: Arc<dyn LeasedService>,
         now: Time,
     ) -> Arc<dyn LeasedService> {
-        let uid = getuid().as_raw();
-        let gid = getgid().as_raw();
+        let view = self.view();
         match &self.tree {
-            Tree::Folder(folder) => Arc::new(Attached::new(service, *folder, uid, gid)),
-            Tree::Names(names) => Arc::new(Flat::new(service, names.clone(), now, uid, gid)),
+            Tree::Folder(_) => Arc::new(Attached::new(service, view)),
+            Tree::Names(names) => Arc::new(Flat::new(service, names.clone(), view, now)),
         }
+    }
+
+    /// Returns the view that this process has of the tree.
+    pub(crate) fn view(&self) -> View {
+        let directory = match &self.tree {
+            Tree::Folder(folder) => *folder,
+            Tree::Names(_) => InodeId::ROOT,
+        };
+        View::new(directory, getuid().as_raw(), getgid().as_raw())
     }
 
     /// Returns the name under which the object of a chain is shown, for people.

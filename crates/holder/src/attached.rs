@@ -28,9 +28,10 @@ pub struct Attached {
     holder: Mutex<Option<Arc<Renaming>>>,
 }
 
-/// The kernel's view of the far volume.
+/// A guest's view of the far volume: the directory that is its root, and the owner that its kernel
+/// is shown.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct View {
+pub struct View {
     /// The directory that is the root.
     directory: InodeId,
     /// The user to whom each file seems to belong.
@@ -46,17 +47,18 @@ struct Renaming {
 }
 
 impl Attached {
-    /// Returns the tree of a directory, for this user and group.
+    /// Returns the tree that a view has.
     #[must_use]
-    pub fn new(service: Arc<dyn LeasedService>, directory: InodeId, uid: u32, gid: u32) -> Self {
-        let view = View::new(directory, uid, gid);
+    pub fn new(service: Arc<dyn LeasedService>, view: View) -> Self {
         Self { service, view, holder: Mutex::default() }
     }
 }
 
 impl View {
-    /// Returns the view in which this directory is the root, for this user and group.
-    pub(crate) const fn new(directory: InodeId, uid: u32, gid: u32) -> Self {
+    /// Returns the view in which this directory is the root, for this user and group. For a tree
+    /// whose root is made by the client the directory is [`InodeId::ROOT`].
+    #[must_use]
+    pub const fn new(directory: InodeId, uid: u32, gid: u32) -> Self {
         Self { directory, uid, gid }
     }
 
@@ -145,7 +147,7 @@ impl View {
     }
 
     /// Changes attributes to those of a file of the attaching user.
-    pub(crate) fn show(&self, attr: &mut Attr) {
+    pub fn show(&self, attr: &mut Attr) {
         attr.ino = self.outer(attr.ino);
         attr.mode &= OWNER;
         attr.uid = self.uid;

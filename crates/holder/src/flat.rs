@@ -78,16 +78,15 @@ enum OfRoot {
 type Found = Box<dyn FnOnce(Result<Option<Entry>, Error>) + Send>;
 
 impl Flat {
-    /// Returns the directory of these names, for this user and group.
+    /// Returns the directory of these names, in a view whose directory is [`InodeId::ROOT`].
+    /// `since`: the time of the directory.
     #[must_use]
     pub fn new(
         service: Arc<dyn LeasedService>,
         names: Vec<FlatName>,
+        view: View,
         since: Time,
-        uid: u32,
-        gid: u32,
     ) -> Self {
-        let view = View::new(InodeId::ROOT, uid, gid);
         Self { inner: Arc::new(Inner { service, names, view, since }) }
     }
 }
@@ -445,7 +444,8 @@ mod tests {
             FlatName { shown: named("docs"), target: FlatTarget::Folder(FOLDER) },
         ];
         let since = Time { seconds: 5, nanos: 0 };
-        let flat = Flat::new(Arc::clone(&server) as _, names, since, 1000, 100);
+        let flat =
+            Flat::new(Arc::clone(&server) as _, names, View::new(InodeId::ROOT, 1000, 100), since);
         (server, flat)
     }
 

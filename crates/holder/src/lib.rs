@@ -18,7 +18,7 @@
 
 #![forbid(unsafe_code)]
 
-pub use attached::Attached;
+pub use attached::{Attached, View};
 pub use flat::{Flat, FlatName, FlatTarget};
 pub use holder::Holder;
 

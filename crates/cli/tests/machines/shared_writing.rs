@@ -122,12 +122,19 @@ fn a_revocation_ends_the_work_of_a_guest() {
     let mut bob = pair.hands();
     bob.does("make new");
     bob.does("put-at new 0 before");
+    bob.does("sync new");
+    bob.does("make late");
+    bob.does("put-at late 0 late");
     pair.alice.types("pelago revoke ~/docs.cred -V ~/pelago");
+    // Bytes that Bob's machine still holds back are refused, and the program is told.
+    if pair.owner().does("get docs/late") != "late" {
+        bob.fails_by("sync late", &[Errno::STALE, Errno::ACCESS, Errno::IO]);
+    }
     for line in ["put-at new 0 after", "make other", "remove note", "get note"] {
         bob.fails_by(line, &[Errno::STALE, Errno::ACCESS, Errno::IO]);
     }
     assert_eq!(pair.owner().does("get docs/new"), "before");
-    assert_eq!(pair.owner().does("list docs"), "new note sub");
+    assert_eq!(pair.owner().does("list docs"), "late new note sub");
     drop(bob);
     pair.finish();
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use pelago_client::Files;
-use pelago_holder::{Attached, Holder};
+use pelago_holder::{Attached, Holder, View};
 use pelago_net::clients::list::ClientList;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::own_file::OwnFile;
@@ -165,7 +165,8 @@ impl World<'_> {
         let program = CLIENTS * PROGRAMS + 2 + number.0;
         let client = turns::on(machine, || {
             let remote = Arc::new(Remote::connect(options, TERM).expect("a session"));
-            let attached = Attached::new(Arc::clone(&remote) as _, tree.inside.ino, USER, USER);
+            let attached =
+                Attached::new(Arc::clone(&remote) as _, View::new(tree.inside.ino, USER, USER));
             let holder = Holder::new(Arc::new(attached));
             let files = Files::new(Arc::clone(&holder) as _);
             let started = guest::start(
