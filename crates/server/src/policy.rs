@@ -18,13 +18,16 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pelago_keynote::share::{address_text, attribute};
 use pelago_keynote::{
-    CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
+    Assertion, CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation,
+    Right, hex,
 };
 use pelago_meta::shard::{Placement, RevokedCredential, Shard};
+use pelago_store::clock;
 use pelago_store::folder::Folder;
 use pelago_store::volume::{self, VolumeId};
 use pelago_wire::{
-    Code, Error, GuestGrant, GuestRefusal, InodeId, Name, OpenId, Operation, SessionId, limits,
+    Code, Error, GuestGrant, GuestRefusal, InodeId, Name, OpenId, Operation, SessionId, Time,
+    limits,
 };
 use quick_cache::sync::Cache;
 
@@ -32,7 +35,7 @@ use attach::Attached;
 use audit::{Audit, SessionAudit};
 use chain::Chain;
 use decision::{Decision, Question};
-use decisions::{DecidedAt, Decisions, Epoch};
+use decisions::{DecidedAt, Decisions, Epoch, LastDirectory};
 use made::MadeNodes;
 use moment::Moment;
 use roots::{InForce, Roots};
@@ -141,6 +144,7 @@ pub(crate) struct Guest {
     /// revocations.
     made_nodes: Mutex<MadeNodes>,
     standing: Mutex<Option<Standing>>,
+    last_directory: LastDirectory,
 }
 
 /// The circumstances of all rights, but for the places of nodes. While they are equal, no right of
@@ -154,12 +158,19 @@ pub(crate) struct Terms {
 
 /// The validity of a guest, and the user as whom it acts, under some terms.
 #[derive(Clone)]
-struct Standing {
-    terms: Terms,
+pub(crate) struct Standing {
+    pub(crate) terms: Terms,
     /// True if the chain that it has presented is in force.
     is_valid: bool,
     /// The user as whom it acts.
-    user: Option<Arc<User>>,
+    pub(crate) user: Option<Arc<User>>,
+}
+
+impl Standing {
+    /// Returns whether the guest may act at all.
+    pub(crate) const fn admits(&self) -> bool {
+        self.is_valid && self.user.is_some()
+    }
 }
 
 /// The rights that a decision is about.
@@ -168,6 +179,8 @@ pub(crate) struct Sought<'a> {
     /// The operation that needs them.
     pub(crate) operation: Operation,
     pub(crate) rights: &'a [Right],
+    /// The terms from before all that decides was read.
+    pub(crate) terms: Terms,
 }
 
 /// The session that a request comes from.
@@ -306,7 +319,8 @@ impl Policy {
         };
         if guests.values().flatten().next().is_none() {
             // Nothing is cached by earlier terms.
-            self.seen_terms.store(self.changes_of_files(), Ordering::Release);
+            let terms = self.changes_of_files(clock::coarse_now());
+            self.seen_terms.store(terms, Ordering::Release);
         }
         let GuestGrant { principal, address, .. } = *grant;
         let address = address.map(|octets| address_text(IpAddr::from(octets)));
@@ -315,6 +329,7 @@ impl Policy {
             let made = Mutex::default();
             let made_nodes = Mutex::default();
             let standing = Mutex::default();
+            let last_directory = LastDirectory::default();
             let attached = Attached::default();
             let audit = SessionAudit::default();
             let guest = Arc::new(Guest {
@@ -327,6 +342,7 @@ impl Policy {
                 made,
                 made_nodes,
                 standing,
+                last_directory,
             });
             guests.insert(session, Some(Arc::clone(&guest)));
             Some(guest)
@@ -405,7 +421,7 @@ impl Policy {
 
     /// Returns whether a guest may still act at all.
     pub(crate) fn admits(&self, guest: &Guest) -> bool {
-        self.with_standing(guest, |standing| standing.is_valid && standing.user.is_some())
+        self.standing(guest).admits()
     }
 
     /// Returns the user as whom a guest acts: that of the nearest key above it that is bound to one
@@ -415,17 +431,17 @@ impl Policy {
     /// `Stale`, as for a chain that does not hold any more, if the guest has its rights from keys
     /// that are bound to different users, or if there is no list of these yet that can be used.
     pub(crate) fn acting_user(&self, guest: &Guest) -> Result<Arc<User>, Error> {
-        self.with_standing(guest, |standing| standing.user.clone())
-            .ok_or_else(|| Code::Stale.into())
+        self.standing(guest).user.ok_or_else(|| Code::Stale.into())
     }
 
-    /// Returns what `read` reads of a guest's standing under the present terms.
-    fn with_standing<T>(&self, guest: &Guest, read: impl Fn(&Standing) -> T) -> T {
+    /// Returns the standing of a guest under the present terms.
+    #[inline]
+    pub(crate) fn standing(&self, guest: &Guest) -> Standing {
         // Before all that decides is read: if that changes meanwhile, it is read again.
         let terms = self.terms();
         let known = guest.standing.lock();
         if let Some(known) = known.as_ref().filter(|known| known.terms == terms) {
-            return read(known);
+            return known.clone();
         }
         let same = known.as_ref().filter(|known| known.terms.rights_number == terms.rights_number);
         let user = same.map(|known| known.user.clone());
@@ -433,9 +449,8 @@ impl Policy {
         let user = user.unwrap_or_else(|| self.user_of(&guest.chain, &guest.principal));
         let is_valid = self.is_valid(&guest.chain, &guest.principal);
         let standing = Standing { terms, is_valid, user };
-        let result = read(&standing);
-        *guest.standing.lock() = Some(standing);
-        result
+        *guest.standing.lock() = Some(standing.clone());
+        standing
     }
 
     fn user_of(&self, chain: &Chain, principal: &[u8; 32]) -> Option<Arc<User>> {
@@ -509,22 +524,30 @@ impl Policy {
         dir: InodeId,
         sought: Sought<'_>,
     ) -> Result<RightSet, Error> {
-        let Sought { operation, rights } = sought;
+        let Sought { operation, rights, terms: Terms { rights_number, seconds } } = sought;
         let directory_moves = position.directory_moves;
-        let Terms { rights_number, seconds } = self.terms();
         // Both only grow, so that the sum is equal only if both are.
         let rights_number = rights_number + guest.attached.count() as u64;
         let epoch = Epoch { directory_moves, rights_number };
         let at = DecidedAt { dir, object: position.ino, version: position.version };
-        let mut known = self.decisions.get(guest.session, at, epoch, seconds);
-        if rights.iter().all(|right| known.knows(*right)) {
+        if let Some(granted) = guest.last_directory.get(at, epoch, seconds) {
+            return Ok(granted);
+        }
+        let mut known = self.decisions.get(guest, at, epoch, seconds);
+        if known.knows_all() || rights.iter().all(|right| known.knows(*right)) {
             return Ok(known.granted);
         }
-        let (seconds, moment) = self.now();
         let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else {
             return Ok(RightSet::default());
         };
         let ancestors = shard.ancestors(dir, directory_moves)?;
+        if let [.., above, _] = *ancestors.dirs
+            && has_rights_of_above(guest, &policy, dir)
+            && let Some(granted) = self.decisions.inherit(guest, above, at, epoch, seconds)
+        {
+            return Ok(granted);
+        }
+        let (seconds, moment) = self.now();
         let names =
             if self.reads_names(guest) { shard.names_in(position, dir)? } else { Vec::new() };
         let names: Vec<Option<&Name>> = match names.is_empty() {
@@ -635,25 +658,22 @@ impl Policy {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Returns the number of changes of the rights: of the policy, of the users as whom guests act,
-    /// and of the revocations.
-    pub(crate) fn rights_number(&self) -> u64 {
+    /// Returns the number of changes of the policy, and of the users as whom guests act.
+    #[inline]
+    fn changes_of_files(&self, now: Time) -> u64 {
         // Both only grow, so that the sum of two moments is equal only if both are.
-        self.revocations.load(Ordering::Acquire) + self.changes_of_files()
-    }
-
-    /// Returns the number of changes of the policy, and of the users as whom guests act. Both only
-    /// grow, as above.
-    fn changes_of_files(&self) -> u64 {
-        let now = Instant::now();
         let of_policy = self.roots.as_ref().map_or(0, |roots| roots.changes(now));
         of_policy + self.users.as_ref().map_or(0, |users| users.changes(now))
     }
 
     /// Returns the present terms.
+    #[inline]
     pub(crate) fn terms(&self) -> Terms {
-        let rights_number = self.rights_number();
-        Terms { rights_number, seconds: moment::seconds() }
+        let now = clock::coarse_now();
+        let seconds = u64::try_from(now.seconds).unwrap_or_default();
+        // All three only grow, as above.
+        let rights_number = self.revocations.load(Ordering::Acquire) + self.changes_of_files(now);
+        Terms { rights_number, seconds }
     }
 
     /// Returns the present second and its attributes.
@@ -669,6 +689,16 @@ impl Policy {
     fn is_root(&self, key: &Principal) -> bool {
         self.roots.as_ref().is_some_and(|roots| roots.has(key))
     }
+}
+
+/// Returns whether the rights of a guest to a directory are those to the directory above it: all
+/// its credentials have the form of Pelago's shares of folders, and none names this one.
+fn has_rights_of_above(guest: &Guest, policy: &Assertion, dir: InodeId) -> bool {
+    let may_differ = |chain: &Chain| {
+        let names_dir = |folders: &[u64]| folders.contains(&dir.raw());
+        !chain.grants_all_below || chain.folders.as_deref().is_none_or(names_dir)
+    };
+    policy.conditions().is_none() && !guest.any_chain(may_differ)
 }
 
 /// Returns the function that records the roots which were read.

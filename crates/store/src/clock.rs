@@ -9,8 +9,19 @@ use pelago_wire::{Context, Time};
 /// Returns the time of the wall clock.
 #[must_use]
 pub fn now() -> Time {
-    // Every Linux has this clock.
-    let now = clock_gettime(ClockId::CLOCK_REALTIME);
+    time_of(ClockId::CLOCK_REALTIME)
+}
+
+/// Returns the time of the wall clock at the kernel's last tick, some milliseconds ago. It does not
+/// read the clock of the hardware.
+#[must_use]
+pub fn coarse_now() -> Time {
+    time_of(ClockId::CLOCK_REALTIME_COARSE)
+}
+
+fn time_of(clock: ClockId) -> Time {
+    // Every Linux has these clocks.
+    let now = clock_gettime(clock);
     now.map(|now| (now.tv_sec(), u32::try_from(now.tv_nsec()).unwrap_or(0)))
         .map_or(Time { seconds: 0, nanos: 0 }, |(seconds, nanos)| Time { seconds, nanos })
 }

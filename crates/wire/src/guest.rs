@@ -78,8 +78,8 @@ pub struct Needs([Option<(GuestRight, GuestSubject)>; 4]);
 
 impl Needs {
     /// Returns the rights, each with its subject.
-    pub fn each(&self) -> impl Iterator<Item = (GuestRight, GuestSubject)> + use<> {
-        self.0.into_iter().flatten()
+    pub fn each(&self) -> impl Iterator<Item = (GuestRight, GuestSubject)> + use<'_> {
+        self.0.iter().flatten().copied()
     }
 }
 

@@ -11,6 +11,7 @@ use pelago_store::key::{self, Key};
 use pelago_store::report::table_failed;
 use pelago_wire::xattr::ACL_ACCESS;
 use pelago_wire::{Code, Error, FileKind, Handle, InodeId, ModeRights, Name, limits};
+use smallvec::{SmallVec, smallvec};
 
 use super::locked::Locked;
 use super::{Shard, stored};
@@ -30,7 +31,7 @@ pub struct Placement {
     pub ino: InodeId,
     /// The directories in which it is: itself, if it is a directory; else each that has a name of
     /// it, or that had its last name.
-    pub dirs: Vec<InodeId>,
+    pub dirs: SmallVec<[InodeId; 2]>,
     /// The version of a file: each change of its names counts it up. `None` for a directory.
     pub version: Option<u64>,
     /// Its handle, with the place of its row.
@@ -60,6 +61,9 @@ impl Shard {
     /// `Stale` if there is no such node.
     pub fn placement(&self, node: Handle, has_it_open: bool) -> Result<Placement, Error> {
         let mut locked = self.lock();
+        if let Some(placement) = cached_placement(&locked, node.ino, has_it_open) {
+            return Ok(placement);
+        }
         let found = locked.node(node)?;
         placement_of(&mut locked, &found, has_it_open)
     }
@@ -93,7 +97,7 @@ impl Shard {
         if found.rnode.kind == FileKind::Directory {
             return Err(Code::Stale.into());
         }
-        Ok(Placement { dirs: vec![dir], ..placement_of(&mut locked, &found, false)? })
+        Ok(Placement { dirs: smallvec![dir], ..placement_of(&mut locked, &found, false)? })
     }
 
     /// Returns the names that a file has in one of its directories: its last name if it has none
@@ -155,6 +159,24 @@ impl Shard {
     }
 }
 
+/// Returns the position of a cached node that is in one directory; `None` for any other.
+fn cached_placement(locked: &Locked<'_>, ino: InodeId, has_it_open: bool) -> Option<Placement> {
+    let found = locked.state.rows.node(ino)?;
+    let (dir, version) = match &found.location {
+        _ if found.rnode.kind == FileKind::Directory => (ino, None),
+        RowLocation::Name { dir, .. } => (*dir, Some(found.rnode.version)),
+        RowLocation::Own | RowLocation::Elsewhere => return None,
+    };
+    Some(Placement {
+        ino,
+        dirs: smallvec![dir],
+        version,
+        handle: found.handle(),
+        has_it_open,
+        directory_moves: locked.state.directory_moves,
+    })
+}
+
 /// Returns the position of a node that was found.
 fn placement_of(
     locked: &mut Locked<'_>,
@@ -165,7 +187,7 @@ fn placement_of(
     let handle = found.handle();
     let ino = found.rnode.ino;
     if found.rnode.kind == FileKind::Directory {
-        let dirs = vec![ino];
+        let dirs = smallvec![ino];
         return Ok(Placement { ino, dirs, version: None, handle, has_it_open, directory_moves });
     }
     let mut dirs = dirs_of(locked, found)?;
@@ -177,11 +199,11 @@ fn placement_of(
 }
 
 /// Returns the directories that have a name of this file.
-fn dirs_of(locked: &mut Locked<'_>, node: &Node) -> Result<Vec<InodeId>, Error> {
+fn dirs_of(locked: &mut Locked<'_>, node: &Node) -> Result<SmallVec<[InodeId; 2]>, Error> {
     if let RowLocation::Name { dir, .. } = &node.location {
-        return Ok(vec![*dir]);
+        return Ok(smallvec![*dir]);
     }
-    let mut dirs = Vec::new();
+    let mut dirs = SmallVec::new();
     each_name(locked, node.rnode.ino, &mut |dir, _| dirs.push(dir))?;
     Ok(dirs)
 }

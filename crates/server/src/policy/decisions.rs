@@ -6,11 +6,13 @@
 //! until the next time that a link names, and until a directory gets another parent or the rights
 //! change: the number of each is part of it.
 
+use parking_lot::Mutex;
 use pelago_keynote::share::attribute;
 use pelago_keynote::{Reads, Right};
 use pelago_wire::{InodeId, SessionId};
 use quick_cache::sync::Cache;
 
+use super::Guest;
 use super::decision::Decision;
 use super::right_set::RightSet;
 
@@ -50,7 +52,7 @@ pub(super) struct Decided {
 impl Decided {
     /// Returns whether all rights were decided.
     pub(super) fn knows_all(self) -> bool {
-        Right::ALL.iter().all(|right| self.knows(*right))
+        self.decided.has_all(RightSet::of(&Right::ALL))
     }
 
     /// Returns whether a right was decided.
@@ -90,6 +92,22 @@ impl CachedRights {
     }
 }
 
+/// The rights of one guest in the directory about which it has asked last, if nothing but the
+/// directory and the time decides. Most requests are about the directory of the one before.
+#[derive(Default)]
+pub(super) struct LastDirectory(Mutex<Option<(InodeId, CachedRights)>>);
+
+impl LastDirectory {
+    /// Returns all rights, if they are known and hold at this time.
+    #[inline]
+    pub(super) fn get(&self, at: DecidedAt, epoch: Epoch, seconds: u64) -> Option<RightSet> {
+        let last = self.0.lock();
+        let (dir, known) = last.as_ref()?;
+        let holds = *dir == at.dir && known.holds(at, epoch, seconds) && known.rights.knows_all();
+        holds.then_some(known.rights.granted)
+    }
+}
+
 /// The decisions of all guests.
 pub(super) struct Decisions {
     known: Cache<CacheKey, CachedRights>,
@@ -102,24 +120,40 @@ impl Decisions {
 
     /// Returns the decisions that are known and hold at this time.
     #[inline]
-    pub(super) fn get(
-        &self,
-        session: SessionId,
-        at: DecidedAt,
-        epoch: Epoch,
-        seconds: u64,
-    ) -> Decided {
+    pub(super) fn get(&self, guest: &Guest, at: DecidedAt, epoch: Epoch, seconds: u64) -> Decided {
         let find = |object| {
-            let known = self.known.get(&(session, at.dir, object));
-            known.filter(|known| known.holds(at, epoch, seconds)).map(|known| known.rights)
+            let known = self.known.get(&(guest.session, at.dir, object));
+            known.filter(|known| known.holds(at, epoch, seconds))
         };
-        let mut decided = find(None).unwrap_or_default();
+        let of_directory = find(None);
+        if let Some(known) = of_directory.filter(|known| known.rights.knows_all()) {
+            *guest.last_directory.0.lock() = Some((at.dir, known));
+        }
+        let mut decided = of_directory.map(|known| known.rights).unwrap_or_default();
         if !decided.knows_all()
             && let Some(of_object) = find(Some(at.object))
         {
-            decided.add(of_object);
+            decided.add(of_object.rights);
         }
         decided
+    }
+
+    /// Caches the rights to the directory `above` as those to the directory `at`, if all of them are
+    /// known and hold at this time, and returns them. The caller knows that they are equal.
+    pub(super) fn inherit(
+        &self,
+        guest: &Guest,
+        above: InodeId,
+        at: DecidedAt,
+        epoch: Epoch,
+        seconds: u64,
+    ) -> Option<RightSet> {
+        let known = self.known.get(&(guest.session, above, None))?;
+        if !known.holds(at, epoch, seconds) || !known.rights.knows_all() {
+            return None;
+        }
+        self.known.insert((guest.session, at.dir, None), known);
+        Some(known.rights.granted)
     }
 
     /// Caches a decision of this time, if it may be cached.

@@ -183,6 +183,7 @@ impl Policy {
         dir: InodeId,
         guest: &Guest,
     ) -> Result<IssuedPlace, Error> {
+        let terms = self.terms();
         let IssuedNode { position, kind } = node;
         if kind != FileKind::Directory {
             let name: Option<Name> = shard.names_in(position, dir)?.into_iter().next();
@@ -190,7 +191,7 @@ impl Policy {
         }
         let (above, name) = shard.name_of_dir(dir)?;
         let there = shard.placement(Handle::own(above), false)?;
-        let sought = Sought { operation: Operation::Issue, rights: &Right::ALL };
+        let sought = Sought { operation: Operation::Issue, rights: &Right::ALL, terms };
         let rights = self.rights(guest, shard, &there, above, sought)?;
         Ok(match rights.is_empty() {
             true => IssuedPlace { dir: None, name: None },

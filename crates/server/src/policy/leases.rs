@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use pelago_keynote::Grant;
 use pelago_meta::shard::Shard;
+use pelago_store::clock;
 use pelago_wire::{Code, Error, InodeId, SessionId, limits};
 
 use super::{Guest, Policy, Roots};
@@ -126,7 +127,7 @@ impl Policy {
     /// Returns the number of changes of the policy and of the users, if it is another one than at
     /// the last call.
     pub(crate) fn has_new_terms(&self) -> bool {
-        let terms = self.changes_of_files();
+        let terms = self.changes_of_files(clock::coarse_now());
         self.seen_terms.swap(terms, Ordering::AcqRel) != terms
     }
 

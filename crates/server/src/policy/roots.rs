@@ -3,12 +3,12 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Instant;
 
 use pelago_keynote::share::attribute;
 use pelago_keynote::{Assertion, CREDENTIAL_BYTES, Principal};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
+use pelago_wire::Time;
 
 use super::scope::{grants_all_below, may_read};
 use super::watched::{OnChange, Source, Watched};
@@ -73,8 +73,9 @@ impl Roots {
     }
 
     /// Returns the number of changes of the policy, at this present time.
-    pub(super) fn changes(&self, now: Instant) -> u64 {
-        self.file.checked_at(now).changes
+    #[inline]
+    pub(super) fn changes(&self, now: Time) -> u64 {
+        self.file.changes(now)
     }
 }
 

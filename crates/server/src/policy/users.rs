@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use nix::unistd::{Uid, User as Account, getgrouplist};
 use pelago_keynote::Principal;
 use pelago_keynote::key::named::{NamedKeys, UserRef};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
+use pelago_wire::Time;
 use pelago_wire::limits::KEYS_BYTES;
 use rustix::fs::fstat;
 use rustix::process::geteuid;
@@ -50,8 +50,9 @@ impl Users {
     }
 
     /// Returns the number of changes of the file, at this present time.
-    pub(super) fn changes(&self, now: Instant) -> u64 {
-        self.file.checked_at(now).changes
+    #[inline]
+    pub(super) fn changes(&self, now: Time) -> u64 {
+        self.file.changes(now)
     }
 
     /// Returns the user as whom a guest with this key and chain acts: that of the nearest key

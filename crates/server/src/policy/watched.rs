@@ -2,14 +2,16 @@
 
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use pelago_store::clock;
 use pelago_store::folder::Folder;
+use pelago_wire::Time;
 use rustix::fs::OFlags;
 
-/// The longest time between two checks of a file.
-const POLL: Duration = Duration::from_millis(500);
+/// The longest time between two checks of a file that is in use: half a second.
+const POLL_NANOS: u32 = 500_000_000;
 
 /// A file, with the function that reads its text.
 pub(super) struct Source<T> {
@@ -28,7 +30,7 @@ pub(super) type OnChange<T> = Box<dyn Fn(&T) + Send + Sync>;
 
 /// The content of a file, which follows changes of it.
 ///
-/// No thread watches the file: a query checks it if the last check was half a second ago. If the
+/// No thread watches the file: a query checks it, once in each half of a second by the wall clock. If the
 /// file cannot be read, or has wrong content, the last good one stays in force, and a warning is
 /// logged once. A missing file has the content `T::default()`.
 pub(super) struct Watched<T> {
@@ -37,6 +39,10 @@ pub(super) struct Watched<T> {
     on_change: Option<OnChange<T>>,
     /// A leaf lock, held during a check of the file.
     state: Mutex<State<T>>,
+    /// The number of changes of the content; written under the lock.
+    changes: AtomicU64,
+    /// The half of a second in which the file was checked last, as [`half_second`] numbers them.
+    checked: AtomicU64,
 }
 
 /// The state of a file after a check.
@@ -46,13 +52,10 @@ pub(super) struct State<T> {
     pub(super) content: T,
     /// True if `content` is that of a file, or that of a missing one.
     pub(super) is_known: bool,
-    /// The number of changes of the content.
-    pub(super) changes: u64,
     /// The stamp of the file that is in force; `None` if it is missing.
     seen: Option<Stamp>,
     /// The reason why the present file is not in force.
     problem: Option<String>,
-    next_look: Option<Instant>,
 }
 
 /// The attributes by which a change of the file is detected.
@@ -66,7 +69,9 @@ struct Stamp {
 
 impl<T: Default> Watched<T> {
     pub(super) fn new(folder: Folder, source: Source<T>) -> Self {
-        Self { folder, source, on_change: None, state: Mutex::default() }
+        let state = Mutex::default();
+        let (changes, checked) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        Self { folder, source, on_change: None, state, changes, checked }
     }
 
     /// Adds the function that gets each new content.
@@ -81,17 +86,27 @@ impl<T: Default> Watched<T> {
 
     /// Returns the state by a file that was checked at most half a second ago.
     pub(super) fn checked(&self) -> MutexGuard<'_, State<T>> {
-        self.checked_at(Instant::now())
+        self.checked_at(half_second(clock::coarse_now()))
     }
 
-    /// Does the same as [`Watched::checked`], at this present time.
-    pub(super) fn checked_at(&self, now: Instant) -> MutexGuard<'_, State<T>> {
+    fn checked_at(&self, half_second: u64) -> MutexGuard<'_, State<T>> {
         let mut state = self.state.lock();
-        if state.next_look.is_none_or(|next| now >= next) {
+        if self.checked.load(Ordering::Relaxed) != half_second {
             self.look(&mut state);
-            state.next_look = Some(now + POLL);
+            self.checked.store(half_second, Ordering::Release);
         }
         state
+    }
+
+    /// Returns the number of changes of the content, at this present time, by a file that was
+    /// checked at most half a second ago.
+    #[inline]
+    pub(super) fn changes(&self, now: Time) -> u64 {
+        let half_second = half_second(now);
+        if self.checked.load(Ordering::Acquire) != half_second {
+            drop(self.checked_at(half_second));
+        }
+        self.changes.load(Ordering::Acquire)
     }
 
     /// Checks the file now.
@@ -101,7 +116,7 @@ impl<T: Default> Watched<T> {
             Ok(Some((content, stamp))) => {
                 let is_new = state.seen != stamp;
                 if is_new {
-                    state.changes += 1;
+                    self.changes.fetch_add(1, Ordering::AcqRel);
                     tracing::info!("read {what} of the volume");
                 }
                 state.content = content;
@@ -148,4 +163,9 @@ impl<T: Default> Watched<T> {
         let content = read(&text).map_err(|problem| format!("{name}: {problem}"))?;
         Ok(Some((content, Some(stamp))))
     }
+}
+
+/// Returns the number of the half of a second. A clock that is set back gives another one too.
+const fn half_second(time: Time) -> u64 {
+    time.seconds.cast_unsigned().wrapping_mul(2).wrapping_add((time.nanos / POLL_NANOS) as u64)
 }

@@ -62,7 +62,8 @@ impl Executor<'_> {
         match (&asker, chain) {
             (Asker::Guest(guest), []) => {
                 let operation = Operation::Access;
-                let rights = GuestRights { parts: self.parts, guest, session, operation };
+                let rights =
+                    GuestRights { parts: self.parts, guest, session, operation, terms: None };
                 match rights.may_audit(node)? {
                     true => policy.access_of_all(to, after, Some(guest)),
                     false => policy.access_of(to, guest).map(all),

@@ -10,6 +10,7 @@
 //! node moves and no right ends; see [`ChangeGuard`].
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use pelago_keynote::Right;
 use pelago_wire::{
@@ -17,11 +18,12 @@ use pelago_wire::{
     GuestSubject, Handle, InodeId, LockMode, OpenEffect, Operation, RecordedPeer, Replayed, Reply,
     Request, SessionId, SessionRecord, VolumeStats, xattr,
 };
+use smallvec::smallvec;
 
 use super::{Dispatcher, Submission};
 use crate::completion::deliver;
 use crate::policy::{Guest, RightSet, Terms, User};
-use rights::Found;
+use rights::Subjects;
 
 mod audited;
 mod change_guard;
@@ -48,6 +50,8 @@ struct GuestCall {
     guest: Arc<Guest>,
     /// The user as whom the guest acts.
     user: Arc<User>,
+    /// The terms before anything was read that decides.
+    terms: Terms,
     context: Context,
     request: Request,
     /// The number of earlier attempts.
@@ -65,15 +69,19 @@ impl Dispatcher {
     ) -> Option<Result<Reply, Error>> {
         let Submission { request, bulk, later } = submission;
         let dispatcher = Arc::clone(self);
-        let user = match self.parts.policy.acting_user(&guest) {
-            Ok(user) => user,
-            Err(error) => return Some(Err(error)),
+        let standing = self.parts.policy.standing(&guest);
+        if !standing.admits() {
+            self.end_refused_guests();
+        }
+        let Some(user) = standing.user.as_ref().filter(|_| standing.admits()).cloned() else {
+            return Some(Err(Code::Stale.into()));
         };
+        let terms = standing.terms;
         // The ids that a guest's client claims are those of its own machine.
         let replayed = context.replayed.map(|replayed| Replayed { time: None, ..replayed });
         let request = searching::by_user(request, &user);
         let context = Context { uid: user.uid, gid: user.gid, replayed, ..*context };
-        let call = GuestCall { dispatcher, guest, user, context, request, attempt: 0 };
+        let mut call = GuestCall { dispatcher, guest, user, terms, context, request, attempt: 0 };
         match call.is_change() {
             true => call.change(bulk, later),
             false => call.begin(later),
@@ -107,7 +115,8 @@ impl Dispatcher {
     /// Returns whether a guest has the right to list a directory.
     pub(super) fn may_list(&self, guest: &Guest, session: SessionId, dir: InodeId) -> bool {
         let parts = &self.parts;
-        let rights = GuestRights { parts, guest, session, operation: Operation::List };
+        let operation = Operation::List;
+        let rights = GuestRights { parts, guest, session, operation, terms: None };
         let found = rights.find(GuestSubject::Node(Handle::own(dir)));
         found.is_ok_and(|found| found.rights.has(Right::Read))
     }
@@ -120,12 +129,24 @@ impl Dispatcher {
         node: Handle,
     ) -> Option<Attr> {
         let parts = &self.parts;
-        let user = parts.policy.acting_user(guest).ok()?;
-        let rights = GuestRights { parts, guest, session, operation: Operation::GetAttr };
+        let standing = parts.policy.standing(guest);
+        let user = standing.user.as_ref()?;
+        let (operation, terms) = (Operation::GetAttr, Some(standing.terms));
+        let rights = GuestRights { parts, guest, session, operation, terms };
         let found = rights.find(GuestSubject::Node(node)).ok()?;
         let mut attr = parts.shard.attr(node).ok()?;
-        shown::show(&mut attr, found.rights, &UserModes { parts, user: &user, session });
+        shown::show(&mut attr, found.rights, &UserModes { parts, user, session });
         Some(attr)
+    }
+
+    /// Ends the sessions of guests that have no right any more: their programs shall get the error
+    /// of a share that has ended.
+    fn end_refused_guests(&self) {
+        if self.parts.policy.may_close()
+            && let Some(connections) = self.connections()
+        {
+            connections.end_guests();
+        }
     }
 }
 
@@ -148,7 +169,7 @@ impl GuestCall {
         bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
-        let granted = match self.admit() {
+        let granted = match self.admit(self.terms) {
             Ok(Admitted::Answered(reply)) => return Some(Ok(reply)),
             Ok(Admitted::Granted(granted)) => granted,
             Err(error) => return Some(Err(error)),
@@ -190,7 +211,7 @@ impl GuestCall {
     fn keep_lock(&self) -> Result<(), Error> {
         let ForGuest::Needs(needs) = self.request.for_guest() else { return Ok(()) };
         let may_act = match self.dispatcher.parts.policy.admits(&self.guest) {
-            true => self.rights().check(&needs).map(drop),
+            true => self.rights(None).check(&needs).map(drop),
             false => Err(Code::Stale.into()),
         };
         if may_act.is_err()
@@ -206,9 +227,11 @@ impl GuestCall {
     }
 
     /// Carries out the request, and repeats it while the node moves.
-    fn begin(mut self, later: &mut dyn FnMut() -> Done) -> Option<Result<Reply, Error>> {
+    fn begin(&mut self, later: &mut dyn FnMut() -> Done) -> Option<Result<Reply, Error>> {
         loop {
-            let granted = match self.admit() {
+            let admitted =
+                if self.attempt == 0 { self.admit(self.terms) } else { self.admit_again() };
+            let granted = match admitted {
                 Ok(Admitted::Answered(reply)) => return Some(Ok(reply)),
                 Ok(Admitted::Granted(granted)) => granted,
                 Err(error) => {
@@ -227,27 +250,29 @@ impl GuestCall {
                 let done = later();
                 Box::new(move |result| call.finish(granted, result, done))
             };
-            let result = self.carry_out(&mut finish)?;
-            match self.answer(&granted, result) {
-                Some(answer) => return Some(answer),
-                None => self.attempt += 1,
+            let mut result = self.carry_out(&mut finish)?;
+            match self.check_answer(&granted, &mut result) {
+                Answered::Yes => return Some(result),
+                Answered::NodeMoved => self.attempt += 1,
             }
         }
     }
 
     /// Answers a request whose result came later; repeats it if the node has moved.
-    fn finish(mut self, granted: Granted, result: Result<Reply, Error>, done: Done) {
-        if let Some(answer) = self.answer(&granted, result) {
-            return done(answer);
+    fn finish(mut self, granted: Granted, mut result: Result<Reply, Error>, done: Done) {
+        match self.check_answer(&granted, &mut result) {
+            Answered::Yes => return done(result),
+            Answered::NodeMoved => self.attempt += 1,
         }
-        self.attempt += 1;
         deliver(done, |later| self.begin(later));
     }
 
-    fn rights(&self) -> GuestRights<'_> {
+    /// Returns the rights of the guest under these terms; `None` if they are read for each
+    /// decision.
+    fn rights(&self, terms: Option<Terms>) -> GuestRights<'_> {
         let session = self.context.session;
         let operation = self.request.describe().operation;
-        GuestRights { parts: &self.dispatcher.parts, guest: &self.guest, session, operation }
+        GuestRights { parts: &self.dispatcher.parts, guest: &self.guest, session, operation, terms }
     }
 
     fn modes(&self) -> UserModes<'_> {
@@ -255,9 +280,24 @@ impl GuestCall {
         UserModes { parts: &self.dispatcher.parts, user: &self.user, session }
     }
 
-    /// Decides whether the request is carried out, and records first uses and denials.
-    fn admit(&self) -> Result<Admitted, Error> {
-        let decided = self.decide();
+    /// Does the same as [`GuestCall::admit`], under the present terms.
+    #[cold]
+    fn admit_again(&self) -> Result<Admitted, Error> {
+        let standing = self.dispatcher.parts.policy.standing(&self.guest);
+        match standing.admits() {
+            true => self.admit(standing.terms),
+            false => {
+                self.dispatcher.end_refused_guests();
+                Err(Code::Stale.into())
+            }
+        }
+    }
+
+    /// Decides whether the request is carried out, under terms by which the guest may act, and
+    /// records first uses and denials.
+    #[inline]
+    fn admit(&self, terms: Terms) -> Result<Admitted, Error> {
+        let decided = self.decide(terms);
         match &decided {
             Ok(Admitted::Granted(granted)) => self.note_use(granted),
             Ok(Admitted::Answered(_)) => {}
@@ -271,42 +311,36 @@ impl GuestCall {
     /// # Errors
     /// `AccessDenied` for a request that no guest may make on a granted node; `Stale` for a node
     /// that is not granted, which looks as one that does not exist.
-    fn decide(&self) -> Result<Admitted, Error> {
-        let Self { dispatcher, guest, context, request, attempt, .. } = self;
+    #[inline]
+    fn decide(&self, terms: Terms) -> Result<Admitted, Error> {
+        let Self { dispatcher, context, request, attempt, .. } = self;
         let parts = &dispatcher.parts;
         if *attempt >= ATTEMPTS {
             return Err(Code::Busy.into());
         }
-        // Before anything that decides is read.
-        let terms = parts.policy.terms();
-        let granted = |subjects| Admitted::Granted(Granted { terms, subjects });
-        if !parts.policy.admits(guest) {
-            // Its programs shall get the error of a share that has ended.
-            if parts.policy.may_close()
-                && let Some(connections) = dispatcher.connections()
-            {
-                connections.end_guests();
-            }
-            return Err(Code::Stale.into());
-        }
+        // Before any position is read.
+        let batches = parts.durability.done();
+        let granted = |subjects| Admitted::Granted(Granted { terms, batches, subjects });
         if let Some(replayed) = context.replayed {
-            return self.admit_replay(&replayed).map(|()| granted(Vec::new()));
+            return self.admit_replay(&replayed).map(|()| granted(Subjects::new()));
         }
-        let rights = self.rights();
-        let find = |node| rights.find(GuestSubject::Node(node)).map(|found| vec![found]);
+        let rights = self.rights(Some(terms));
+        let find = |node| -> Result<Subjects, Error> {
+            rights.find(GuestSubject::Node(node)).map(|found| smallvec![found])
+        };
         match request.for_guest() {
             ForGuest::Needs(needs) => match (rights.check(&needs), request) {
                 (Err(error), Request::Lookup { dir, name }) if error.code == Code::Stale => {
-                    Ok(granted(vec![rights.find_named(*dir, name)?]))
+                    Ok(granted(smallvec![rights.find_named(*dir, name)?]))
                 }
                 (checked, _) => Ok(granted(checked?)),
             },
             ForGuest::Parent(node) | ForGuest::CommitDir(node) => Ok(granted(find(node)?)),
-            ForGuest::Own | ForGuest::Space | ForGuest::Revoke => Ok(granted(Vec::new())),
+            ForGuest::Own | ForGuest::Space | ForGuest::Revoke => Ok(granted(Subjects::new())),
             ForGuest::Commit(open) => {
                 let ends_locks = matches!(request, Request::Flush { owner: Some(_), .. });
                 match form::writes(parts, context.session, open)? || ends_locks {
-                    true => Ok(granted(Vec::new())),
+                    true => Ok(granted(Subjects::new())),
                     false => Ok(Admitted::Answered(Reply::Done)),
                 }
             }
@@ -338,7 +372,7 @@ impl GuestCall {
             | Request::Allocate { .. }
             | Request::SetAttr { .. }
             | Request::Open { .. } => {
-                change_guard::check_replayed(&self.rights(), context, request, replayed)
+                change_guard::check_replayed(&self.rights(None), context, request, replayed)
             }
             _ if dispatcher.stored_reply(context, effect)?.is_some() => Ok(()),
             _ => Err(Code::TimedOut.into()),
@@ -364,7 +398,7 @@ impl GuestCall {
         let subjects = self.request.describe().subjects;
         let nodes = subjects.each_inode().map(|ino| GuestSubject::Node(Handle::own(ino)));
         let opens = subjects.each_open().map(GuestSubject::Open);
-        let rights = self.rights();
+        let rights = self.rights(None);
         let refused = nodes.chain(opens).try_for_each(|subject| rights.find(subject).map(drop));
         refused.err().unwrap_or_else(|| Code::AccessDenied.into())
     }
@@ -389,81 +423,101 @@ impl GuestCall {
         dispatcher.dispatch_local(context, Submission { request, bulk: Bulk::None, later })
     }
 
-    /// Returns the answer to a request that was carried out; `None` if its node has moved
-    /// meanwhile.
-    fn answer(
-        &self,
-        before: &Granted,
-        result: Result<Reply, Error>,
-    ) -> Option<Result<Reply, Error>> {
-        let Self { dispatcher, guest, .. } = self;
-        let is_unchanged = self.is_unchanged(before);
-        if !is_unchanged && !dispatcher.parts.policy.admits(guest) {
-            return Some(Err(Code::Stale.into()));
-        }
+    /// Checks, after a request was carried out, that the guest still has the rights by which it
+    /// was, and changes the result to the one that the guest is shown.
+    fn check_answer(&self, before: &Granted, result: &mut Result<Reply, Error>) -> Answered {
         if result.is_err() {
             self.end_made();
         }
-        let rights = if is_unchanged {
-            before.rights()
+        let (terms, rights) = if self.is_unchanged(before) {
+            (before.terms, before.rights())
         } else {
             // An error is information too: that there is no such name.
-            let after = match self.admit() {
+            let after = match self.admit_again() {
                 Ok(Admitted::Granted(after)) => after,
-                Ok(Admitted::Answered(reply)) => return Some(Ok(reply)),
+                Ok(Admitted::Answered(reply)) => {
+                    *result = Ok(reply);
+                    return Answered::Yes;
+                }
                 Err(error) => {
                     if result.is_ok() {
                         self.end_open();
                     }
-                    return Some(Err(error));
+                    *result = Err(error);
+                    return Answered::Yes;
                 }
             };
             if !self.is_of_one_moment() && !after.is_where(before) {
-                return None;
+                return Answered::NodeMoved;
             }
-            after.rights()
+            (after.terms, after.rights())
         };
+        if let Err(error) = self.show_answer(terms, rights, result) {
+            *result = Err(error);
+        }
+        Answered::Yes
+    }
+
+    /// Leaves out what the guest is not shown of an answer.
+    ///
+    /// # Errors
+    /// The one that the guest gets instead of the answer.
+    fn show_answer(
+        &self,
+        terms: Terms,
+        rights: RightSet,
+        result: &mut Result<Reply, Error>,
+    ) -> Result<(), Error> {
         if self.is_answered_by_rights() && !self.is_of_guest() {
-            return Some(Err(Code::Stale.into()));
+            return Err(Code::Stale.into());
         }
-        if self.tells_of_others(&result) && !rights.has(Right::Audit) {
-            return Some(Err(Code::Stale.into()));
+        if self.tells_of_others(result) && !rights.has(Right::Audit) {
+            return Err(Code::Stale.into());
         }
-        let mut result = self.without_others(rights, result);
-        if let Ok(Reply::Volume(stats)) = &mut result {
+        let Ok(reply) = result else { return Ok(()) };
+        self.leave_out_others(terms, rights, reply)?;
+        if let Reply::Volume(stats) = reply {
             // The number of files in the volume is not granted to a guest.
             *stats = VolumeStats { files: 0, free_files: 0, ..*stats };
         }
-        if let (Ok(Reply::Bytes(names)), Request::ListXattr { .. }) = (&mut result, &self.request) {
+        if let (Reply::Bytes(names), Request::ListXattr { .. }) = (reply, &self.request) {
             *names = names_of_users(names);
         }
-        Some(result)
+        Ok(())
     }
 
     /// Returns whether what was granted is so still, without another decision: the terms of all
     /// rights are the same, and each subject is where it was.
     fn is_unchanged(&self, before: &Granted) -> bool {
         let ForGuest::Needs(needs) = self.request.for_guest() else { return false };
-        self.context.replayed.is_none()
-            && before.terms == self.dispatcher.parts.policy.terms()
-            && self.rights().are_where(&needs, &before.subjects)
+        let parts = &self.dispatcher.parts;
+        let have_stayed = || {
+            // No row of any node has changed: the usual case, without the lock of the shard.
+            fence(Ordering::SeqCst);
+            parts.durability.done() == before.batches
+                || self.rights(None).are_where(&needs, &before.subjects)
+        };
+        self.context.replayed.is_none() && before.terms == parts.policy.terms() && have_stayed()
     }
 
-    /// Returns the result of a request, without a node that was found and is not granted, and with
-    /// attributes as the guest sees them. The node may have moved after it was found, or its
-    /// attributes may have been read again, after a writer on another machine has sent bytes that
-    /// it had held back.
-    fn without_others(
+    /// Leaves out a node that was found and is not granted, and shows attributes as the guest sees
+    /// them. The node may have moved after it was found, or its attributes may have been read
+    /// again, after a writer on another machine has sent bytes that it had held back.
+    ///
+    /// # Errors
+    /// `NotFound` if the node that was found is not granted; `Busy`.
+    fn leave_out_others(
         &self,
+        terms: Terms,
         rights: RightSet,
-        result: Result<Reply, Error>,
-    ) -> Result<Reply, Error> {
-        let mut reply = result?;
+        reply: &mut Reply,
+    ) -> Result<(), Error> {
         let mut rights = rights;
-        if let Reply::Listed { entries, .. } = &mut reply {
+        if let Reply::Listed { entries, .. } = reply {
             self.hide_attributes(entries);
-        } else if let Reply::Entry(entry) = &mut reply {
-            match (self.rights().find(GuestSubject::Node(entry.handle)), &self.request) {
+        } else if let Reply::Entry(entry) = reply {
+            let found = self.rights(Some(terms)).find(GuestSubject::Node(entry.handle));
+            match (found, &self.request) {
                 (Ok(found), _) => rights = found.rights,
                 (Err(error), _) if error.code == Code::Busy => return Err(error),
                 (Err(_), Request::Parent { dir }) => {
@@ -474,7 +528,7 @@ impl GuestCall {
         }
         let modes = self.modes();
         reply.attrs_mut().into_iter().for_each(|attr| shown::show(attr, rights, &modes));
-        Ok(reply)
+        Ok(())
     }
 
     /// Leaves out the attributes of a listing if more than the directories above decides; the
@@ -517,12 +571,22 @@ enum Admitted {
     Granted(Granted),
 }
 
+/// The state of a request that was carried out.
+enum Answered {
+    /// The guest gets the result.
+    Yes,
+    /// Its node has moved meanwhile: it is carried out again.
+    NodeMoved,
+}
+
 /// Granted subjects, with their positions before the request is carried out.
 #[derive(Clone)]
 struct Granted {
     /// The terms before they were granted.
     terms: Terms,
-    subjects: Vec<Found>,
+    /// The number of batches of changes before their positions were read.
+    batches: u64,
+    subjects: Subjects,
 }
 
 impl Granted {

@@ -8,6 +8,7 @@ mod audited;
 mod auditing;
 mod chains;
 mod files;
+mod inherited;
 mod issued;
 mod keys;
 mod kinds;

@@ -246,8 +246,8 @@ fn the_directories_above_a_part_of_another_site_are_not_known() {
     let dir = berlin.dir(top, "dir", 3).handle;
     let file = berlin.file(dir, "file", 3).handle;
     let position = berlin.shard.placement(file, false).unwrap();
-    assert_eq!(position.dirs, [dir.ino]);
+    assert_eq!(*position.dirs, [dir.ino]);
     let found = berlin.shard.ancestors(dir.ino, position.directory_moves).unwrap();
     assert_eq!(found, Ancestors { dirs: vec![top.ino, dir.ino], is_complete: false });
-    assert_eq!(berlin.shard.placement(top, false).unwrap().dirs, [top.ino]);
+    assert_eq!(*berlin.shard.placement(top, false).unwrap().dirs, [top.ino]);
 }

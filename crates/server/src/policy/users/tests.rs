@@ -149,10 +149,10 @@ fn a_change_of_the_list_changes_the_user_and_moves_the_rights_number() {
     let world = World::new(Some(&line(2, "5002")));
     let guest = world.guest(3, &[(1, 2), (2, 3)]);
     assert_eq!(world.uid(&guest), Ok(5002));
-    let before = world.policy.rights_number();
+    let before = world.policy.terms().rights_number;
     world.change(&line(2, "5003"));
     assert_eq!(world.uid(&guest), Ok(5003));
-    assert!(world.policy.rights_number() > before);
+    assert!(world.policy.terms().rights_number > before);
     fs::remove_file(world.path("keys")).unwrap();
     world.look();
     assert_eq!(world.uid(&guest), Ok(world.owner()), "a removed list binds nobody");

@@ -131,10 +131,7 @@ impl Dispatcher {
             }
         }
         if let Some(guest) = guest.as_ref().filter(|_| changes) {
-            let session = call.context.session;
-            let operation = description.operation;
-            let rights = GuestRights { parts: &self.parts, guest, session, operation };
-            self.check_change(&rights, call, request, description)?;
+            self.check_change(guest, call, request, description)?;
             form::drop_capabilities(&self.parts, &call.context, request)?;
         }
         Ok(ChangeGuard { guest, _guard: guard })
@@ -150,16 +147,21 @@ impl Dispatcher {
 
     fn check_change(
         &self,
-        rights: &GuestRights<'_>,
+        guest: &Guest,
         call: &Call,
         request: &Request,
         description: &Description,
     ) -> Result<(), Error> {
         let Call { context, expected, .. } = call;
-        let GuestRights { parts, guest, .. } = rights;
-        if !parts.policy.admits(guest) {
+        let parts = &self.parts;
+        let standing = parts.policy.standing(guest);
+        let Some(user) = standing.user.as_ref().filter(|_| standing.admits()) else {
             return Err(Code::Stale.into());
-        }
+        };
+        let session = context.session;
+        let operation = description.operation;
+        let terms = Some(standing.terms);
+        let rights = &GuestRights { parts, guest, session, operation, terms };
         if adds_bytes(request, description) {
             parts.space.admit_guest()?;
         }
@@ -167,8 +169,7 @@ impl Dispatcher {
             Some(replayed) => check_replayed(rights, context, request, replayed)?,
             None => rights.check_change(request, *expected)?,
         }
-        let user = parts.policy.acting_user(guest)?;
-        let modes = UserModes { parts, user: &user, session: context.session };
+        let modes = UserModes { parts, user, session };
         if let (Request::Write { open, .. } | Request::Allocate { open, .. }, Some(replayed)) =
             (request, &context.replayed)
             && parts.opens.inode_of(OpenKey::of(context, *open)).is_err()

@@ -23,7 +23,7 @@ pub(super) fn read_revocation(
     let may_audit = |node, extent| match guest.as_deref() {
         Some(guest) => {
             let operation = Operation::Revoke;
-            let rights = GuestRights { parts, guest, session, operation };
+            let rights = GuestRights { parts, guest, session, operation, terms: None };
             if !parts.policy.admits(guest) {
                 return Ok(false);
             }

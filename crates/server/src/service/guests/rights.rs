@@ -8,8 +8,9 @@ use pelago_wire::{
     Code, Error, FileKind, ForGuest, GuestRight, GuestSubject, Handle, InodeId, Name, Needs,
     OpenId, Operation, RenameFlags, Request, SessionId,
 };
+use smallvec::SmallVec;
 
-use crate::policy::{Guest, RightSet, Sought};
+use crate::policy::{Guest, RightSet, Sought, Terms};
 use crate::service::Parts;
 
 /// The number of attempts to find a position while directories move.
@@ -23,7 +24,12 @@ pub(in crate::service) struct GuestRights<'a> {
     pub(in crate::service) session: SessionId,
     /// The operation that the rights are for.
     pub(in crate::service) operation: Operation,
+    /// The terms from before all that decides is read; `None` if they are read for each decision.
+    pub(in crate::service) terms: Option<Terms>,
 }
+
+/// The subjects of a request: most have one.
+pub(super) type Subjects = SmallVec<[Found; 1]>;
 
 /// The position of a subject, and the rights of the guest to it.
 #[derive(Clone)]
@@ -38,13 +44,16 @@ impl GuestRights<'_> {
     /// # Errors
     /// As [`GuestRights::find`], for any subject; `AccessDenied` if the guest has other rights to
     /// all of them.
-    pub(super) fn check(&self, needs: &Needs) -> Result<Vec<Found>, Error> {
-        let found: Result<Vec<Found>, Error> =
-            needs.each().map(|(_, subject)| self.find(subject)).collect();
-        let found = found?;
-        let mut granted = needs.each().zip(&found);
-        match granted.all(|((right, subject), found)| self.suffices(right, subject, found.rights)) {
-            true => Ok(found),
+    pub(super) fn check(&self, needs: &Needs) -> Result<Subjects, Error> {
+        let mut all = Subjects::new();
+        let mut is_granted = true;
+        for (right, subject) in needs.each() {
+            let found = self.find(subject)?;
+            is_granted &= self.suffices(right, subject, found.rights);
+            all.push(found);
+        }
+        match is_granted {
+            true => Ok(all),
             false => Err(Code::AccessDenied.into()),
         }
     }
@@ -159,10 +168,10 @@ impl GuestRights<'_> {
                 self.parts.opens.handle_of(OpenKey { session: self.session, open })?
             }
         };
-        let has_it_open = || self.guest.made().values().any(|made| *made == node.ino);
-        let is_open = matches!(subject, GuestSubject::Open(_)) || has_it_open();
+        let is_open = matches!(subject, GuestSubject::Open(_));
         let position = self.parts.shard.placement(node, is_open)?;
-        let has_it_open = || self.parts.opens.is_open_in(self.session, node.ino);
+        let has_made = || self.guest.made().values().any(|made| *made == node.ino);
+        let has_it_open = || self.parts.opens.is_open_in(self.session, node.ino) || has_made();
         // A kernel asks for the attributes of an open file that was removed by its handle.
         match position.dirs.is_empty() && !is_open && has_it_open() {
             true => self.parts.shard.placement(node, true),
@@ -211,8 +220,9 @@ impl GuestRights<'_> {
     /// # Errors
     /// `Busy` if directories have moved since; errors of the table.
     fn rights(&self, position: &Placement, rights: &[Right]) -> Result<RightSet, Error> {
-        let sought = Sought { operation: self.operation, rights };
         let Parts { policy, shard, .. } = self.parts;
+        let terms = self.terms.unwrap_or_else(|| policy.terms());
+        let sought = Sought { operation: self.operation, rights, terms };
         let mut all = RightSet::default();
         for dir in &position.dirs {
             all = all.or(policy.rights(self.guest, shard, position, *dir, sought)?);

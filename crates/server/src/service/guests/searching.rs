@@ -32,7 +32,8 @@ impl Executor<'_> {
     ) -> Result<T, Error> {
         let policy = &self.parts.policy;
         let session = self.context.session;
-        let rights = GuestRights { parts: self.parts, guest, session, operation };
+        // Rights can change while a long search goes on.
+        let rights = GuestRights { parts: self.parts, guest, session, operation, terms: None };
         // All below the directory that is searched, which is decided about for the tree.
         let may_search = |dir| rights.may_read(dir);
         let grants_all = policy.grants_all_below(guest);
