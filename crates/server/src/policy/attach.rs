@@ -40,12 +40,6 @@ impl Guest {
         chains.extend(self.attached.chains.read().iter().map(Arc::clone));
         chains
     }
-
-    /// Returns whether something is so for one of its chains. It allocates nothing.
-    pub(super) fn any_chain(&self, is_so: impl Fn(&Chain) -> bool) -> bool {
-        let is_of_attached = || self.attached.chains.read().iter().any(|chain| is_so(chain));
-        is_so(&self.chain) || self.attached.count() > 0 && is_of_attached()
-    }
 }
 
 impl Policy {
@@ -92,6 +86,8 @@ impl Policy {
             ));
         }
         let chain = Arc::new(chain);
+        // First: a move that takes a right by the chain away must find the guest.
+        self.guests.write().attach(guest, &chain);
         attached.push(Arc::clone(&chain));
         guest.attached.count.store(attached.len(), Ordering::Release);
         drop(attached);
