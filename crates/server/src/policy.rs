@@ -9,7 +9,7 @@
 //! policy or revocations moves.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,6 +36,7 @@ use audit::{Audit, SessionAudit};
 use chain::Chain;
 use decision::{Decision, Question};
 use decisions::{DecidedAt, Decisions, Epoch, LastDirectory};
+use guest_map::GuestMap;
 use made::MadeNodes;
 use moment::Moment;
 use roots::{InForce, Roots};
@@ -63,6 +64,7 @@ mod decision;
 mod decisions;
 mod events;
 mod explain;
+mod guest_map;
 mod issue;
 mod leases;
 mod made;
@@ -107,8 +109,7 @@ pub(crate) struct Policy {
     revocations: AtomicU64,
     /// Verified chains, by their ids.
     chains: Cache<[u8; 32], Arc<Chain>>,
-    /// The sessions of guests; `None` for one of an earlier run whose client has not come back.
-    guests: RwLock<BTreeMap<SessionId, Option<Arc<Guest>>>>,
+    guests: RwLock<GuestMap>,
     /// True if there is a session of a guest.
     any: AtomicBool,
     decisions: Decisions,
@@ -373,10 +374,10 @@ impl Policy {
     pub(crate) fn end(&self, session: SessionId) {
         if self.any.load(Ordering::Acquire) {
             let mut guests = self.guests.write();
-            let ended = guests.remove(&session);
+            let ended = guests.remove(session);
             self.any.store(!guests.is_empty(), Ordering::Release);
             drop(guests);
-            ended.iter().flatten().for_each(|guest| self.note_ended(guest));
+            ended.iter().for_each(|guest| self.note_ended(guest));
         }
     }
 

@@ -92,6 +92,8 @@ impl Policy {
             ));
         }
         let chain = Arc::new(chain);
+        // First: a move that takes a right by the chain away must find the guest.
+        self.guests.write().attach(guest, &chain);
         attached.push(Arc::clone(&chain));
         guest.attached.count.store(attached.len(), Ordering::Release);
         drop(attached);

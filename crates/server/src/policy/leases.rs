@@ -79,19 +79,7 @@ impl Policy {
                 }
             }
         }
-        let is_changed = |ino: u64| {
-            let differs = |dirs: &Vec<InodeId>| dirs.iter().any(|dir| dir.raw() == ino);
-            differing.as_ref().is_none_or(differs)
-        };
-        let changes = |guest: &Guest| {
-            guest.any_chain(|chain| {
-                let folders = chain.folders.as_ref();
-                folders.is_none_or(|folders| folders.iter().any(|ino| is_changed(*ino)))
-            })
-        };
-        let guests = self.guests.read();
-        let guests = guests.values().flatten().filter(|guest| changes(guest));
-        Ok(guests.map(|guest| guest.session).collect())
+        Ok(self.guests.read().concerned(differing.as_deref()))
     }
 
     /// Returns the sessions of all guests.
