@@ -15,7 +15,7 @@ use pelago_store::table::{self, Pressure};
 use pelago_wire::{Bulk, Code, Context, Description, Effect, Error, InodeId, Kind, Reply, Request};
 
 use super::execute::Executor;
-use super::guests::{ChangeGuard, with_cut_mode};
+use super::guests::with_cut_mode;
 use super::{Call, Dispatcher, ErrorReport, OpResult, Outcome, Submission};
 use crate::completion::Completion;
 use crate::pool::{Caller, Invocation};
@@ -172,27 +172,17 @@ impl Dispatcher {
         let expected = *expected;
         let room = Cell::new(room);
         let stored = self.admit(context, &description, may_block)?;
-        // A change that was carried out needs no right any more.
-        let held = match stored.is_none() {
-            true => self.hold(call, request, &description, may_block)?,
-            false => ChangeGuard::nothing(),
-        };
-        let is_guest = held.is_guest();
+        let is_guest = false;
         let executor =
             Executor { parts, locks, context, expected, bytes, room, may_block, is_guest };
         let result = match stored {
+            // A change that was carried out needs no right any more.
             Some(reply) => executor.replay(request, reply),
-            None if is_guest => match with_cut_mode(parts, request)? {
-                Some(request) => executor.execute(&request),
-                None => executor.execute(request),
-            },
+            None if self.may_concern_guests(&description) => {
+                self.execute_held(call, request, &description, executor)?
+            }
             None => executor.execute(request),
         };
-        if let Ok(Outcome::Reply(reply)) = &result {
-            // Nothing is held for a stored reply.
-            held.note_made(parts, call, request, reply);
-        }
-        drop(held);
         let result = match result {
             Ok(Outcome::Reply(reply)) if self.builds_on_others(context, request, &description) => {
                 Ok(Outcome::WhenSafe(reply, ErrorReport::Untracked))
@@ -203,6 +193,29 @@ impl Dispatcher {
             self.report_failure(&description, context, error);
         }
         result
+    }
+
+    /// Carries out a request while nothing that decides about the rights of guests changes.
+    ///
+    /// # Errors
+    /// Those of [`Dispatcher::hold`]: then it was not carried out.
+    #[inline(never)]
+    fn execute_held(
+        &self,
+        call: &Call,
+        request: &Request,
+        description: &Description,
+        executor: Executor<'_>,
+    ) -> Result<OpResult, OpError> {
+        let held = self.hold(call, request, description, executor.may_block)?;
+        let is_guest = held.is_guest();
+        let executor = Executor { is_guest, ..executor };
+        let cut = if is_guest { with_cut_mode(&self.parts, request)? } else { None };
+        let result = executor.execute(cut.as_ref().unwrap_or(request));
+        if let Ok(Outcome::Reply(reply)) = &result {
+            held.note_made(&self.parts, call, request, reply);
+        }
+        Ok(result)
     }
 
     /// Reports a failure: a full disk to the account of free space, an I/O error or damage to the

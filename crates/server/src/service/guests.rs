@@ -7,7 +7,7 @@
 //! A granted node can move away while a request is carried out, and a secret can be written into it
 //! then. So the position of the node is found again before the reply to a read is sent, and the
 //! read is repeated if it has changed. A change is checked again when it takes effect, while no
-//! node moves and no right ends; see [`ChangeGuard`].
+//! node moves and no right ends; see [`change_guard`].
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -35,7 +35,6 @@ mod rights;
 mod searching;
 mod shown;
 
-pub(super) use change_guard::ChangeGuard;
 pub(super) use form::with_cut_mode;
 pub(super) use modes::UserModes;
 pub(super) use rights::GuestRights;
@@ -163,7 +162,7 @@ impl GuestCall {
     }
 
     /// Carries out a request that changes something. Its rights are checked once more when it takes
-    /// effect; see [`ChangeGuard`].
+    /// effect; see [`change_guard`].
     fn change(
         self,
         bulk: Bulk<'_>,

@@ -37,8 +37,7 @@ enum Guard<'a> {
 }
 
 impl ChangeGuard<'_> {
-    /// Returns what a request holds that was carried out before.
-    pub(in crate::service) const fn nothing() -> Self {
+    const fn nothing() -> Self {
         Self { guest: None, _guard: Guard::None }
     }
 
@@ -77,6 +76,14 @@ impl ChangeGuard<'_> {
 }
 
 impl Dispatcher {
+    /// Returns whether [`Dispatcher::hold`] may do something for a request: if there are guests, and
+    /// for those that may take rights away also without: guests of the last run may have leases.
+    #[inline]
+    pub(in crate::service) fn may_concern_guests(&self, description: &Description) -> bool {
+        self.parts.policy.has_guests()
+            || matches!(description.operation, Operation::Rename | Operation::Revoke)
+    }
+
     /// Checks a change of a guest where it takes effect, and holds back what would make the check
     /// false; for another session's move of a node, waits for the changes of guests.
     ///
