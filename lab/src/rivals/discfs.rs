@@ -286,7 +286,7 @@ fn up(lab: &Lab<'_>, home: &Path, step: &str, port: &str) -> Result<String, Stri
     listening(&lab.pelago(Side::Server, &format!("{step}-up"), home, &up)?)
 }
 
-fn new_key(lab: &Lab<'_>, home: &Path, step: &str) -> Result<String, String> {
+pub(super) fn new_key(lab: &Lab<'_>, home: &Path, step: &str) -> Result<String, String> {
     new_key_at(lab, Side::Client, home, step)
 }
 

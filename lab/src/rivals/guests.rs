@@ -10,7 +10,7 @@ use pelago_testbed::{VerbResult, tools, verdict};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::discfs::{guest, machine};
+use super::discfs::{guest, machine, new_key};
 use super::peers::{self, Kind, Lab};
 use super::{Options, PACKAGES, Scratch};
 use crate::kit::namespaces::{Namespaces, Side};
@@ -140,18 +140,20 @@ impl Beside<'_> {
 fn revocation(lab: &Lab<'_>, round: u32, is_silent: bool) -> Result<f64, String> {
     let name = format!("revoked-{is_silent}-{round}");
     let home = lab.folder.join("guest/data");
-    let away = home.join("guest");
+    // A key of its own: one that has been silent is granted no lease for a while, so that it delays
+    // nothing.
+    let away = home.join(format!("{name}-guest"));
     let shared = home.join("volume/files").join(&name);
     let point = away.join(&name);
-    for folder in [&shared, &point] {
+    for folder in [&shared, &away, &point] {
         std::fs::create_dir(folder).map_err(|why| failed(folder, &why))?;
     }
     let file = shared.join("file");
     std::fs::write(&file, "bytes").map_err(|why| failed(&file, &why))?;
-    let key = lab.pelago(Side::Client, "revoked-key", &away, &["key", "show"])?;
+    let key = new_key(lab, &away, "revoked")?;
     let credential = home.join(format!("{name}.cred")).display().to_string();
     let path = shared.display().to_string();
-    let share = ["share", &path, "--to", key.trim(), "--out", &credential];
+    let share = ["share", &path, "--to", &key, "--out", &credential];
     lab.pelago(Side::Server, "revoked-share", &home, &share)?;
     let attach = ["attach", &credential, &point.to_string_lossy(), "--detach", "--json"];
     let said = lab.pelago(Side::Client, "revoked-attach", &away, &attach)?;
