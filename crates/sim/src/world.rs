@@ -92,10 +92,15 @@ struct World<'a> {
     may_fail: bool,
 }
 
+/// Returns whether a seed has guests.
+pub(crate) const fn has_guests(seed: u64) -> bool {
+    seed.is_multiple_of(SEEDS_WITH_GUESTS)
+}
+
 /// Runs one seed in an empty folder.
 pub(crate) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
     let net = turns::begin(seed, "net", tells_switches);
-    let has_guests = seed.is_multiple_of(SEEDS_WITH_GUESTS);
+    let has_guests = has_guests(seed);
     let ends = guests::ends(dir, has_guests);
     let cables = turns::on(net, || Cables::lay(ends)).expect("cables");
     let palette = Palette::choose();

@@ -72,8 +72,12 @@ impl History {
                 self.count("guest refusals");
                 self.judge_refusal(what, used, error);
                 if self.grants.is_granted(used) {
-                    let what = format!("{what} ended with {error:?}, and were granted: {used:?}");
-                    self.uses.refused.push(what);
+                    let wrong = format!("{what} ended with {error:?}, and were granted: {used:?}");
+                    // They name no open, which a session could have lost.
+                    match matches!(what, "guest looks" | "guest lookups" | "guest listings") {
+                        true => self.wrong.push(wrong),
+                        false => self.uses.refused.push(wrong),
+                    }
                 }
             }
             // The session may have ended with the right, and what it has written with it.

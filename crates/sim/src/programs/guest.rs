@@ -167,14 +167,17 @@ impl GuestProgram {
 
     /// Opens a file that stays open, to write too if the guest may do that at some time.
     fn open_kept(&mut self, node: SharedNode) {
-        let (flags, right) = match node {
-            PUBLIC => (OpenFlags::READ, Right::Read),
-            _ => (OpenFlags::READ_WRITE, Right::Write),
+        let open =
+            |this: &Self, flags| this.runner.files.open(&CONTEXT, this.handle(node), flags).wait();
+        let opened = match node {
+            // Its mount opens a file to read by itself: a kernel has looked at the mode before.
+            PUBLIC => open(self, OpenFlags::READ),
+            _ => {
+                let needed = (node, Some(Right::Write));
+                self.used("guest opens", needed, |this| open(this, OpenFlags::READ_WRITE)).result
+            }
         };
-        let used = self.used("guest opens", (node, Some(right)), |this| {
-            this.runner.files.open(&CONTEXT, this.handle(node), flags).wait()
-        });
-        if let Ok(opened) = used.result {
+        if let Ok(opened) = opened {
             self.kept.insert(node, opened.open);
         }
     }
@@ -302,6 +305,7 @@ impl GuestProgram {
         self.note_name(made.number, &used, act, losses);
         // It keeps its directory as long as it is open.
         self.made = Some(Made { has_name: false, ..made });
+        self.read_made();
     }
 
     /// Records what was done to a name; without an act it was refused. The power has failed

@@ -138,6 +138,10 @@ impl OwnerProgram {
             files.rename(&CONTEXT, from, to, RenameFlags::NoReplace).wait().map(drop)
         });
         self.is_inside = moved.ok().map(|()| !is_inside);
+        if self.is_inside == Some(false) && turns::random(2) == 0 {
+            // No guest may read it any more.
+            self.write(DEEP);
+        }
         // A change of a guest that comes after it has no place before this.
         self.read(DEEP);
         self.list();
@@ -283,9 +287,12 @@ impl OwnerProgram {
     }
 
     fn take_back(&self, sentence: Vec<u8>, set: impl Fn(&mut History, u64, Grant)) {
+        // Guests use what they have: only the revocation changes it, and no move.
+        thread::sleep(Duration::from_micros(turns::random(1_000_000)));
         let _noted =
             self.change("revocations", set, Grant::Denied, || self.send_revocation(sentence));
         SHARED_FILES.into_iter().for_each(|node| self.read(node));
+        thread::sleep(Duration::from_micros(turns::random(1_000_000)));
     }
 
     fn send_revocation(&self, sentence: Vec<u8>) -> Result<(), Error> {
