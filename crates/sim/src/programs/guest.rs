@@ -17,7 +17,7 @@ use super::owner::LOCKED_FILE;
 use super::{CONTEXT, Plan, Runner, exclusive, random_below};
 use crate::grants::{GuestNumber, SharedNode, Use};
 use crate::history::{FilePart, History, Naming};
-use crate::shares::{self, DEEP, PUBLIC, SHARED_FILES, STEADY, SharedTree, name_in};
+use crate::shares::{self, DEEP, NAMED, PUBLIC, SHARED_FILES, STEADY, SharedTree, name_in};
 use crate::turns;
 
 /// Shared files have these numbers among the files of a run.
@@ -95,10 +95,11 @@ impl GuestProgram {
         for _ in 0..self.runner.plan.operations {
             thread::sleep(Duration::from_micros(turns::random(400_000)));
             let node = SHARED_FILES[random_below(SHARED_FILES.len())];
-            match turns::random(16) {
+            match turns::random(18) {
+                16..=17 => self.look(node),
                 0..=2 => self.read(node),
                 3..=4 => self.read_kept(node),
-                5 => self.write_kept(node),
+                5 => self.write_kept(),
                 6..=7 => self.look(node),
                 8 => self.look_up(),
                 9..=10 => self.write(node),
@@ -165,17 +166,18 @@ impl GuestProgram {
         }
     }
 
-    /// Opens a file that stays open, to write too if the guest may do that at some time.
+    /// Opens a file that stays open. One is open to write too: of it guests cache nothing then.
     fn open_kept(&mut self, node: SharedNode) {
         let open =
             |this: &Self, flags| this.runner.files.open(&CONTEXT, this.handle(node), flags).wait();
+        let used = |right, flags| {
+            self.used("guest opens", (node, Some(right)), |this| open(this, flags)).result
+        };
         let opened = match node {
             // Its mount opens a file to read by itself: a kernel has looked at the mode before.
             PUBLIC => open(self, OpenFlags::READ),
-            _ => {
-                let needed = (node, Some(Right::Write));
-                self.used("guest opens", needed, |this| open(this, OpenFlags::READ_WRITE)).result
-            }
+            NAMED => used(Right::Write, OpenFlags::READ_WRITE),
+            _ => used(Right::Read, OpenFlags::READ),
         };
         if let Ok(opened) = opened {
             self.kept.insert(node, opened.open);
@@ -202,9 +204,9 @@ impl GuestProgram {
     }
 
     /// Writes a value to a file that stays open.
-    fn write_kept(&mut self, node: SharedNode) {
-        let open = self.kept.get(&node).copied().filter(|_| node != PUBLIC);
-        let Some(open) = open else { return self.open_kept(node) };
+    fn write_kept(&mut self) {
+        let node = NAMED;
+        let Some(open) = self.kept.get(&node).copied() else { return self.open_kept(node) };
         if !self.has_room(node) {
             return;
         }
@@ -219,11 +221,15 @@ impl GuestProgram {
         }
     }
 
-    /// Reads the attributes of a file.
+    /// Reads the attributes of a file twice: the second time its mount may have cached them.
     fn look(&self, node: SharedNode) {
-        self.used("guest looks", (node, None), |this| {
-            this.runner.files.get_attr(&CONTEXT, this.handle(node)).wait()
-        });
+        for _ in 0..2 {
+            self.used("guest looks", (node, None), |this| {
+                this.runner.files.get_attr(&CONTEXT, this.handle(node)).wait()
+            });
+            // A right may end between the two.
+            thread::sleep(Duration::from_micros(turns::random(300_000)));
+        }
     }
 
     /// Lists the directory that moves.

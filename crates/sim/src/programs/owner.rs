@@ -2,6 +2,7 @@
 //! again, gives them second names, and takes rights back.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -29,6 +30,12 @@ const INSIDE: usize = 2;
 const SHARED: usize = 3;
 /// One of this number of operations takes back a right.
 const REVOKES: u64 = 30;
+/// The owner changes the policy at one of its first operations, in one run of so many.
+const POLICY_CHANGES: u64 = 2;
+const FIRST_OPERATIONS: u64 = 15;
+/// The server reads the policy, and guests have dropped what they have cached, within this time, if
+/// nothing takes longer than usual.
+const POLICY_READ: Duration = Duration::from_secs(5);
 /// The file that is locked while it moves out.
 pub(super) const LOCKED_FILE: &str = "deep";
 
@@ -37,6 +44,8 @@ struct OwnerProgram {
     runner: Runner,
     /// The service of its mount, for requests that no program makes.
     service: Arc<dyn Service>,
+    /// The folder of the volume.
+    folder: PathBuf,
     tree: SharedTree,
     /// True while the moving directory is in the shared one; `None` after a failed move.
     is_inside: Option<bool>,
@@ -53,8 +62,10 @@ pub(crate) fn start(
     service: Arc<dyn Service>,
     plan: Plan,
     tree: SharedTree,
+    folder: &Path,
     history: &Arc<Mutex<History>>,
 ) -> JoinHandle<()> {
+    let folder = folder.to_owned();
     let runner = Runner::new(Files::new(Arc::clone(&service)), plan, history);
     let is_inside = Some(true);
     let names = Some([true, false, false, false]);
@@ -62,6 +73,7 @@ pub(crate) fn start(
     let program = OwnerProgram {
         runner,
         service,
+        folder,
         tree,
         is_inside,
         names,
@@ -74,8 +86,13 @@ pub(crate) fn start(
 
 impl OwnerProgram {
     fn run(mut self) {
-        for _ in 0..self.runner.plan.operations {
+        let changes_policy = turns::random(POLICY_CHANGES) == 0;
+        let policy_at = changes_policy.then(|| turns::random(FIRST_OPERATIONS));
+        for number in 0..self.runner.plan.operations {
             thread::sleep(Duration::from_micros(turns::random(400_000)));
+            if policy_at == Some(number) {
+                self.change_policy();
+            }
             match turns::random(10) {
                 _ if turns::random(REVOKES) == 0 => self.revoke(),
                 0..=2 => self.write(SHARED_FILES[random_below(SHARED_FILES.len())]),
@@ -284,6 +301,26 @@ impl OwnerProgram {
             let of_others = if takes_key { state } else { Grant::Unsure };
             history.grants.set(Source::Attached(guest), at, of_others);
         });
+    }
+
+    /// Takes the second root out of the policy. Nobody is told when the server has read that, and
+    /// no node moves meanwhile: a move would make guests drop what they have cached.
+    fn change_policy(&self) {
+        let set = |state| {
+            let mut history = self.runner.history.lock();
+            let moment = history.moment();
+            history.grants.set(Source::SecondRoot, moment, state);
+            self.runner.tell(format_args!("the second root is {state:?} now"));
+        };
+        set(Grant::Unsure);
+        shares::write_policy(&self.folder, false);
+        // The server looks at the file from time to time.
+        thread::sleep(POLICY_READ);
+        if !self.runner.history.lock().may_be_late {
+            set(Grant::Denied);
+            self.runner.history.lock().count("changes of the policy");
+        }
+        thread::sleep(Duration::from_micros(turns::random(2_000_000)));
     }
 
     fn take_back(&self, sentence: Vec<u8>, set: impl Fn(&mut History, u64, Grant)) {

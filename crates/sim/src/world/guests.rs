@@ -36,13 +36,10 @@ const MORE_SECONDS: u64 = 10;
 /// The clock of a server gains or loses at most one second in so many.
 const CLOCK_GAIN: u32 = 200;
 const MARGIN: Duration = Duration::from_millis(50);
+/// A guest goes on for longer than others: some rights end late.
+const GUEST_OPERATIONS: u64 = 60;
 /// The user who attaches the directory.
 const USER: u32 = 1000;
-
-/// The second root is taken out of the policy within so many milliseconds, and grants nothing after
-/// that time.
-const POLICY_MILLIS: u64 = 4_000;
-const POLICY_READ: Duration = Duration::from_secs(7);
 
 /// Returns the second at which a right ends.
 fn end_second() -> u64 {
@@ -108,9 +105,6 @@ impl World<'_> {
             // The one whose first credential has ended comes by another one, at some time.
             self.watch_end(ends.first, Source::First(ENDING), Some(Source::Attached(ENDING)));
             self.watch_end(ends.attached, Source::Attached(LAPSING), None);
-            if turns::random(2) == 0 {
-                self.watch_policy();
-            }
             // The owner has not given it to the file yet.
             self.history.lock().grants.set(Source::Name, 0, Grant::Denied);
             (0..GUESTS).map(GuestNumber).for_each(|guest| self.start_guest(guest, ends));
@@ -130,7 +124,8 @@ impl World<'_> {
             let holder = Holder::new(Arc::clone(&remote) as _);
             holder.write_behind().expect("a thread");
             let plan = plan(number);
-            let program = owner::start(Arc::clone(&holder) as _, plan, tree, &self.history);
+            let service = Arc::clone(&holder) as _;
+            let program = owner::start(service, plan, tree, self.dir, &self.history);
             Client {
                 machine,
                 remote,
@@ -167,35 +162,6 @@ impl World<'_> {
         drop(thread::Builder::new().name("end".to_owned()).spawn(watch).expect("a thread"));
     }
 
-    /// Takes the second root out of the policy at some time. Nobody is told when the server has
-    /// read that: it is soon, if nothing takes longer than usual.
-    fn watch_policy(&self) {
-        let begins = Duration::from_millis(turns::random(POLICY_MILLIS));
-        let history = Arc::clone(&self.history);
-        let dir = self.dir.to_owned();
-        let watch = move || {
-            // Guests use what they have by that root.
-            thread::sleep(begins);
-            let mut locked = history.lock();
-            let moment = locked.moment();
-            locked.grants.set(Source::SecondRoot, moment, Grant::Unsure);
-            drop(locked);
-            shares::write_policy(&dir, false);
-            // The server looks at the file from time to time, and then asks guests.
-            thread::sleep(POLICY_READ);
-            let mut locked = history.lock();
-            let moment = locked.moment();
-            if !locked.may_be_late {
-                locked.grants.set(Source::SecondRoot, moment, Grant::Denied);
-                locked.count("changes of the policy");
-            }
-            drop(locked);
-            turns::tell(format_args!("the second root is none any more"));
-        };
-        // It ends by itself.
-        drop(thread::Builder::new().name("policy".to_owned()).spawn(watch).expect("a thread"));
-    }
-
     fn start_guest(&mut self, number: GuestNumber, ends: EndTimes) {
         let Some(tree) = self.shared else { return };
         let machine = turns::machine(&format!("guest {}", number.0), gains());
@@ -219,7 +185,7 @@ impl World<'_> {
             let started = guest::start(
                 Arc::clone(&remote),
                 files,
-                plan(program),
+                Plan { operations: GUEST_OPERATIONS, ..plan(program) },
                 number,
                 tree,
                 &self.history,
