@@ -130,6 +130,8 @@ struct Cable {
     ends: Option<[UnixStream; 2]>,
     /// Bytes from each end on their way to the other one.
     ways: [VecDeque<Packet>; 2],
+    /// True for each end that is closed: what it has sent before still arrives.
+    closed: [bool; 2],
     number: usize,
 }
 
@@ -184,12 +186,20 @@ impl Cable {
         let Ends { client, server } = ends;
         let mut listener = UnixListener::bind(client)?;
         poll.registry().register(&mut listener, Token(3 * number), Interest::READABLE)?;
-        Ok(Self { listener, server, ends: None, ways: Default::default(), number })
+        Ok(Self {
+            listener,
+            server,
+            ends: None,
+            ways: Default::default(),
+            closed: [false; 2],
+            number,
+        })
     }
 
     fn cut(&mut self) {
         self.ends = None;
         self.ways = Default::default();
+        self.closed = [false; 2];
     }
 
     /// Accepts the newest connection of the client; there is one at a time.
@@ -223,13 +233,11 @@ impl Cable {
     fn pass(&mut self, goes: [bool; 2]) -> io::Result<Option<Duration>> {
         let Some(ends) = &mut self.ends else { return Ok(None) };
         let mut part = vec![0; PART];
-        for ((way, from), goes) in self.ways.iter_mut().zip(ends.iter_mut()).zip(goes) {
-            if !goes {
-                continue;
-            }
-            loop {
+        let from = self.ways.iter_mut().zip(ends.iter_mut()).zip(&mut self.closed).zip(goes);
+        for (((way, from), is_closed), _) in from.filter(|(_, goes)| *goes) {
+            while !*is_closed {
                 match from.read(&mut part) {
-                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(0) => *is_closed = true,
                     Ok(count) => way.push_back(Packet::new(way.back(), part[..count].to_vec())),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) => return Err(error),
@@ -248,12 +256,16 @@ impl Cable {
                 match to.write(&packet.bytes[packet.sent..]) {
                     Ok(count) => packet.sent += count,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) => return Err(error),
+                    // The other end is closed.
+                    Err(_) => packet.sent = packet.bytes.len(),
                 }
                 if packet.sent == packet.bytes.len() {
                     way.pop_front();
                 }
             }
+        }
+        if self.ways.iter().zip(self.closed).any(|(way, is_closed)| is_closed && way.is_empty()) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(next)
     }

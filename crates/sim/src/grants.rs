@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use pelago_keynote::Right;
+
+use crate::shares;
+
 /// A guest, among all of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GuestNumber(pub(crate) usize);
@@ -19,7 +23,22 @@ pub(crate) enum Grant {
     Granted,
 }
 
-/// The states of one thing, each from its moment on. Before the first one it is granted.
+/// Something that rights of guests depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    /// The credentials with which the session of a guest begins.
+    First(GuestNumber),
+    /// Those that it attaches.
+    Attached(GuestNumber),
+    /// The key of a second root in the policy.
+    SecondRoot,
+    /// The place of a node in the shared directory.
+    Inside(SharedNode),
+    /// The name by which a file is shared.
+    Name,
+}
+
+/// The states of one source, each from its moment on. Before the first one it is granted.
 #[derive(Debug, Default)]
 struct Line(Vec<(u64, Grant)>);
 
@@ -28,6 +47,8 @@ struct Line(Vec<(u64, Grant)>);
 pub(crate) struct Use {
     pub(crate) guest: GuestNumber,
     pub(crate) node: SharedNode,
+    /// The right that it needs; `None` if any one suffices.
+    pub(crate) right: Option<Right>,
     pub(crate) begun: u64,
     pub(crate) ended: u64,
 }
@@ -35,8 +56,7 @@ pub(crate) struct Use {
 /// The grants of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
-    guests: BTreeMap<GuestNumber, Line>,
-    nodes: BTreeMap<SharedNode, Line>,
+    lines: BTreeMap<Source, Line>,
 }
 
 impl Line {
@@ -55,14 +75,15 @@ impl Line {
 }
 
 impl Grants {
-    /// Records that from this moment on the grants of a guest are in this state.
-    pub(crate) fn set_guest(&mut self, guest: GuestNumber, moment: u64, state: Grant) {
-        self.guests.entry(guest).or_default().set(moment, state);
-    }
-
-    /// Records that from this moment on a node is in this state for all guests.
-    pub(crate) fn set_node(&mut self, node: SharedNode, moment: u64, state: Grant) {
-        self.nodes.entry(node).or_default().set(moment, state);
+    /// Records that from this moment on a source is in this state. Credentials that were taken back
+    /// or have ended never count again.
+    pub(crate) fn set(&mut self, source: Source, moment: u64, state: Grant) {
+        let line = self.lines.entry(source).or_default();
+        let is_over = matches!(source, Source::First(_) | Source::Attached(_))
+            && line.at(u64::MAX) == Grant::Denied;
+        if !is_over {
+            line.set(moment, state);
+        }
     }
 
     /// Returns the part of the time of a use in which it may have been granted: from its first such
@@ -80,19 +101,27 @@ impl Grants {
     }
 
     /// Returns the states in the time of a use, each with its first moment and its end.
-    fn spans(&self, what: Use) -> Vec<(u64, u64, Grant)> {
-        let Use { guest, node, begun, ended } = what;
-        let lines: Vec<&Line> =
-            self.guests.get(&guest).into_iter().chain(self.nodes.get(&node)).collect();
+    pub(crate) fn spans(&self, what: Use) -> Vec<(u64, u64, Grant)> {
+        let Use { guest, node, right, begun, ended } = what;
+        let chains = shares::granting(guest, node, right);
+        let lines = |chain: &[Source]| -> Vec<&Line> {
+            chain.iter().filter_map(|source| self.lines.get(source)).collect()
+        };
+        // One chain suffices, and needs all its sources.
+        let chains: Vec<Vec<&Line>> = chains.iter().map(|chain| lines(chain)).collect();
         let inside = |moment: &u64| begun < *moment && *moment <= ended;
-        let mut moments: Vec<u64> =
-            lines.iter().flat_map(|line| line.changes()).filter(inside).collect();
+        let changes = chains.iter().flatten().flat_map(|line| line.changes());
+        let mut moments: Vec<u64> = changes.filter(inside).collect();
         moments.push(begun);
         moments.sort_unstable();
+        moments.dedup();
         let ends = moments.iter().skip(1).copied().chain([ended]);
-        let state = |at: u64| lines.iter().map(|line| line.at(at)).min();
+        let of_chain = |chain: &Vec<&Line>, at: u64| {
+            chain.iter().map(|line| line.at(at)).min().unwrap_or(Grant::Granted)
+        };
+        let state = |at: u64| chains.iter().map(|chain| of_chain(chain, at)).max();
         let spans = moments.iter().zip(ends);
-        spans.map(|(from, end)| (*from, end, state(*from).unwrap_or(Grant::Granted))).collect()
+        spans.map(|(from, end)| (*from, end, state(*from).unwrap_or(Grant::Denied))).collect()
     }
 }
 
@@ -101,17 +130,18 @@ mod tests {
     use super::*;
 
     const GUEST: GuestNumber = GuestNumber(1);
-    const NODE: SharedNode = SharedNode(2);
+    const NODE: SharedNode = shares::DEEP;
+    const PLACE: Source = Source::Inside(NODE);
 
     fn used(begun: u64, ended: u64) -> Use {
-        Use { guest: GUEST, node: NODE, begun, ended }
+        Use { guest: GUEST, node: NODE, right: Some(Right::Read), begun, ended }
     }
 
     fn moved_out_and_in() -> Grants {
         let mut grants = Grants::default();
         let states = [Grant::Unsure, Grant::Denied, Grant::Unsure, Grant::Granted];
         for (moment, state) in [10, 20, 30, 40].into_iter().zip(states) {
-            grants.set_node(NODE, moment, state);
+            grants.set(PLACE, moment, state);
         }
         grants
     }
@@ -131,17 +161,33 @@ mod tests {
         let grants = moved_out_and_in();
         assert!(grants.is_granted(used(1, 9)) && grants.is_granted(used(40, 41)));
         assert!(!grants.is_granted(used(1, 10)) && !grants.is_granted(used(39, 41)));
-        let other = Use { node: SharedNode(3), ..used(15, 25) };
+        let other = Use { node: shares::STEADY, ..used(15, 25) };
         assert!(grants.is_granted(other));
     }
 
     #[test]
     fn a_use_needs_the_guest_and_the_node() {
         let mut grants = moved_out_and_in();
-        grants.set_guest(GUEST, 35, Grant::Denied);
+        grants.set(Source::First(GUEST), 35, Grant::Denied);
         assert_eq!(grants.may_be_granted(used(41, 50)), None);
         assert!(!grants.is_granted(used(41, 50)));
         let other = Use { guest: GuestNumber(0), ..used(41, 50) };
         assert!(grants.is_granted(other));
+        grants.set(Source::First(GUEST), 60, Grant::Unsure);
+        assert_eq!(grants.may_be_granted(used(61, 70)), None, "it does not come back");
+    }
+
+    #[test]
+    fn one_chain_suffices_for_the_rights_that_it_gives() {
+        let mut grants = Grants::default();
+        grants.set(Source::Inside(shares::NAMED), 10, Grant::Denied);
+        let used = |right, ended| {
+            let node = shares::NAMED;
+            Use { guest: shares::ENDING, node, right: Some(right), begun: 10, ended }
+        };
+        assert!(grants.is_granted(used(Right::Read, 20)));
+        assert_eq!(grants.may_be_granted(used(Right::Write, 20)), None);
+        grants.set(Source::Name, 30, Grant::Denied);
+        assert_eq!(grants.may_be_granted(used(Right::Read, 40)), Some((10, 30)));
     }
 }

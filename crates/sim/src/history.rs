@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use pelago_wire::{FileLock, LockMode};
 
-use crate::grants::Grants;
+use crate::grants::{Grants, SharedNode};
 use crate::linear::{Act, MOST, Operation, have_order};
 use crate::register::{self, Cell};
 use uses::Uses;
@@ -145,6 +145,12 @@ pub(crate) struct History {
     pub(crate) grants: Grants,
     /// The uses of guests, as far as they are judged at the end.
     pub(crate) uses: Uses,
+    /// The number of power losses so far.
+    pub(crate) power_losses: u64,
+    /// True after a fault by which something may take longer than usual.
+    pub(crate) may_be_late: bool,
+    /// The shared files that guests have written.
+    pub(crate) written_by_guests: BTreeSet<SharedNode>,
     /// The number of operations, by kind.
     pub(crate) counts: BTreeMap<&'static str, u64>,
     /// The findings.

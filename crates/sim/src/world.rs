@@ -92,10 +92,15 @@ struct World<'a> {
     may_fail: bool,
 }
 
+/// Returns whether a seed has guests.
+pub(crate) const fn has_guests(seed: u64) -> bool {
+    seed.is_multiple_of(SEEDS_WITH_GUESTS)
+}
+
 /// Runs one seed in an empty folder.
 pub(crate) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
     let net = turns::begin(seed, "net", tells_switches);
-    let has_guests = seed.is_multiple_of(SEEDS_WITH_GUESTS);
+    let has_guests = has_guests(seed);
     let ends = guests::ends(dir, has_guests);
     let cables = turns::on(net, || Cables::lay(ends)).expect("cables");
     let palette = Palette::choose();
@@ -228,6 +233,7 @@ impl World<'_> {
                 turns::tell(format_args!("{fault:?}"));
                 self.count(fault.kind());
                 self.may_fail |= fault.may_end_session(TERM);
+                self.history.lock().may_be_late |= self.may_fail;
                 let fault = match fault.separates().map(|client| (client, turns::random(3))) {
                     Some((client, 0)) => {
                         self.wait_for_write(client);
@@ -235,6 +241,7 @@ impl World<'_> {
                     }
                     Some((client, 1 | 2)) if self.waits_for_lock(client) => {
                         self.may_fail = true;
+                        self.history.lock().may_be_late = true;
                         fault.lasting(TERM + Duration::from_millis(200 + turns::random(4_000)))
                     }
                     _ => fault,
@@ -285,6 +292,7 @@ impl World<'_> {
             }
             Fault::KillServer => self.restart_server(usize::MAX),
             Fault::PowerLoss => {
+                self.history.lock().lose_power();
                 let unsafe_batches = self.table.unsafe_batches() as u64;
                 let kept = turns::random(unsafe_batches + 1);
                 self.restart_server(usize::try_from(kept).unwrap_or(0));

@@ -1,10 +1,14 @@
 //! Uses of shared files by guests: each success needs a moment at which it was granted, each
 //! refusal one at which it was not.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use pelago_wire::{Code, Error};
 
-use super::{FilePart, History};
-use crate::grants::Use;
+use super::{FilePart, History, Naming, list};
+use crate::grants::{Grant, Use};
+use crate::linear::{MOST, Operation, have_order};
+use crate::shares::STEADY;
 
 /// The uses of guests that are judged at the end of a run.
 #[derive(Debug, Default)]
@@ -16,6 +20,24 @@ pub(crate) struct Uses {
     /// Values that guests have read by files opened before, with the last moment at which that may
     /// have been granted: they are written before it.
     read: Vec<(FilePart, u64, u64)>,
+    /// The locks that guests got.
+    locked: Vec<(&'static str, Use)>,
+    /// The names that guests have made and removed, by their numbers.
+    names: BTreeMap<usize, Vec<Operation<Naming>>>,
+    /// Those of them of which nothing is known, and those that a guest is about to change, which may
+    /// be killed.
+    lost_names: BTreeSet<usize>,
+    changing_names: BTreeSet<usize>,
+    /// Listings by the owner of the directory in which they are.
+    listings: Vec<Listed>,
+}
+
+/// A listing of the names that guests make, each with its file, between two moments.
+#[derive(Debug)]
+struct Listed {
+    begun: u64,
+    ended: u64,
+    names: BTreeMap<usize, u64>,
 }
 
 /// Returns whether an error says that a guest has no right to something.
@@ -48,14 +70,77 @@ impl History {
             Code::Busy => self.count("guest requests given up"),
             _ if is_refusal(error) => {
                 self.count("guest refusals");
+                self.judge_refusal(what, used, error);
                 if self.grants.is_granted(used) {
-                    let what = format!("{what} ended with {error:?}, and were granted: {used:?}");
-                    self.uses.refused.push(what);
+                    let wrong = format!("{what} ended with {error:?}, and were granted: {used:?}");
+                    // They name no open, which a session could have lost.
+                    match matches!(what, "guest looks" | "guest lookups" | "guest listings") {
+                        true => self.wrong.push(wrong),
+                        false => self.uses.refused.push(wrong),
+                    }
                 }
             }
+            // The session may have ended with the right, and what it has written with it.
+            Code::Io if !self.grants.is_granted(used) => self.count("guest refusals"),
             _ => self.count("failed operations"),
         }
         None
+    }
+
+    /// Judges the reason of a refusal: what a guest has no right to looks as if it did not exist,
+    /// and what it has another right to is denied.
+    fn judge_refusal(&mut self, what: &'static str, used: Use, error: Error) {
+        let any = Use { right: None, ..used };
+        // Without a session its client says that itself.
+        let is_there = self.grants.is_granted(Use { node: STEADY, right: None, ..used });
+        let is_told = error.code == Code::AccessDenied && is_there;
+        if is_told && self.grants.may_be_granted(any).is_none() {
+            self.wrong.push(format!("{what} is told of what it has no right to: {used:?}"));
+        }
+        let is_unknown = matches!(error.code, Code::Stale | Code::NotFound);
+        let is_denied = self.grants.may_be_granted(used).is_none();
+        if is_unknown && is_denied && self.grants.is_granted(any) {
+            let what = format!("{what} ended with {error:?}, and other rights are there: {used:?}");
+            self.uses.refused.push(what);
+        }
+    }
+
+    /// Records that a guest got a lock, perhaps after a wait.
+    pub(crate) fn guest_locked(&mut self, file: &'static str, used: Use) {
+        self.uses.locked.push((file, used));
+    }
+
+    /// Records that a guest is about to change a name.
+    pub(crate) fn begin_guest_name(&mut self, name: usize) {
+        self.uses.changing_names.insert(name);
+    }
+
+    /// Records that a guest has its answer about a name.
+    pub(crate) fn end_guest_name(&mut self, name: usize) {
+        self.uses.changing_names.remove(&name);
+    }
+
+    /// Records what a guest has done to a name, between two moments.
+    pub(crate) fn guest_named(&mut self, name: usize, begun: u64, ended: u64, act: Naming) {
+        self.uses.names.entry(name).or_default().push(Operation { begun, ended, act });
+    }
+
+    /// Records that it is not known whether a guest has changed a name.
+    pub(crate) fn lose_guest_name(&mut self, name: usize) {
+        self.uses.lost_names.insert(name);
+    }
+
+    /// Records a power loss, which may take names from guests: the server believes none of them
+    /// that it has made a name before.
+    pub(crate) fn lose_power(&mut self) {
+        self.power_losses += 1;
+        let names: Vec<usize> = self.uses.names.keys().copied().collect();
+        self.uses.lost_names.extend(names);
+    }
+
+    /// Records a listing of the names of guests.
+    pub(crate) fn listed(&mut self, begun: u64, ended: u64, names: BTreeMap<usize, u64>) {
+        self.uses.listings.push(Listed { begun, ended, names });
     }
 
     /// Records that a guest has written a value and got an error.
@@ -77,7 +162,10 @@ impl History {
     }
 
     pub(crate) fn check_uses(&mut self) {
-        let Uses { denied_writes, read, .. } = std::mem::take(&mut self.uses);
+        let uses = std::mem::take(&mut self.uses);
+        self.check_guest_locks(&uses);
+        self.check_guest_names(&uses);
+        let Uses { denied_writes, read, .. } = uses;
         for (part, value, used) in denied_writes {
             let is_read = read.iter().any(|it| it.0 == part && it.2 == value);
             if is_read || self.was_read(part, value) {
@@ -90,6 +178,47 @@ impl History {
                 let what = format!(
                     "a guest has read {value} of {part:?}, written after it was denied at {until}"
                 );
+                self.wrong.push(what);
+            }
+        }
+    }
+
+    /// A guest got each lock at a moment at which it was granted and no one else had the lock.
+    fn check_guest_locks(&mut self, uses: &Uses) {
+        for (file, used) in &uses.locked {
+            let held = || self.held.iter().filter(|it| it.file == *file);
+            let is_free = |from: u64, end: u64| {
+                let mut at = from;
+                // Each span ends after the last one has.
+                while let Some(span) = held().find(|it| it.from <= at && at < it.until) {
+                    at = span.until;
+                }
+                at <= end
+            };
+            let spans = self.grants.spans(*used);
+            let mut granted = spans.iter().filter(|(_, _, state)| *state != Grant::Denied);
+            if !granted.any(|(from, end, _)| is_free(*from, *end)) {
+                self.wrong.push(format!("a lock of {file} came after it was denied: {used:?}"));
+            }
+        }
+    }
+
+    /// The names that guests have made and removed come and go as the owner sees them.
+    fn check_guest_names(&mut self, uses: &Uses) {
+        let listed = uses.listings.iter().flat_map(|it| it.names.keys());
+        let all: BTreeSet<usize> = uses.names.keys().chain(listed).copied().collect();
+        let is_known =
+            |name: &&usize| !uses.lost_names.contains(name) && !uses.changing_names.contains(name);
+        for name in all.iter().filter(is_known) {
+            let mut operations = uses.names.get(name).cloned().unwrap_or_default();
+            let seen = uses.listings.iter().map(|it| {
+                let act = it.names.get(name).map_or(Naming::Absent, |ino| Naming::Leads(*ino));
+                Operation { begun: it.begun, ended: it.ended, act }
+            });
+            operations.extend(seen);
+            operations.truncate(MOST);
+            if !have_order(None, &operations) {
+                let what = format!("name {name} of a guest has no order:{}", list(&operations));
                 self.wrong.push(what);
             }
         }

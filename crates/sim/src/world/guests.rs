@@ -13,14 +13,15 @@ use pelago_net::own_file::OwnFile;
 use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_server::{Options, Parts, Server};
 use pelago_store::folder::Folder;
+use pelago_wire::Context;
 
 use super::{CLIENTS, Client, OPERATIONS, PROGRAMS, TERM, World, gains};
 use crate::cables::{Ends, client_socket, server_socket};
-use crate::grants::{Grant, GuestNumber};
+use crate::grants::{Grant, GuestNumber, Source};
 use crate::history::Program;
 use crate::ports;
 use crate::programs::{Does, Plan, Runner, guest, owner};
-use crate::shares::{self, ENDING, GUESTS, SHARED_FILES};
+use crate::shares::{self, ENDING, EndTimes, GUESTS, LAPSING, SHARED_FILES, STEADY};
 use crate::turns;
 
 /// The cable of the owner. Those of guests follow.
@@ -35,8 +36,15 @@ const MORE_SECONDS: u64 = 10;
 /// The clock of a server gains or loses at most one second in so many.
 const CLOCK_GAIN: u32 = 200;
 const MARGIN: Duration = Duration::from_millis(50);
+/// A guest goes on for longer than others: some rights end late.
+const GUEST_OPERATIONS: u64 = 60;
 /// The user who attaches the directory.
 const USER: u32 = 1000;
+
+/// Returns the second at which a right ends.
+fn end_second() -> u64 {
+    LEAST_SECONDS + turns::random(MORE_SECONDS)
+}
 
 fn port(guest: usize) -> u16 {
     FIRST_PORT + u16::try_from(guest).unwrap_or(0)
@@ -93,8 +101,12 @@ impl World<'_> {
     pub(super) fn start_owner_and_guests(&mut self) {
         if self.shared.is_some() {
             self.start_owner();
-            let ends = LEAST_SECONDS + turns::random(MORE_SECONDS);
-            self.watch_end(ends);
+            let ends = EndTimes { first: end_second(), attached: end_second() };
+            // The one whose first credential has ended comes by another one, at some time.
+            self.watch_end(ends.first, Source::First(ENDING), Some(Source::Attached(ENDING)));
+            self.watch_end(ends.attached, Source::Attached(LAPSING), None);
+            // The owner has not given it to the file yet.
+            self.history.lock().grants.set(Source::Name, 0, Grant::Denied);
             (0..GUESTS).map(GuestNumber).for_each(|guest| self.start_guest(guest, ends));
         }
     }
@@ -112,7 +124,8 @@ impl World<'_> {
             let holder = Holder::new(Arc::clone(&remote) as _);
             holder.write_behind().expect("a thread");
             let plan = plan(number);
-            let program = owner::start(Arc::clone(&holder) as _, plan, tree, &self.history);
+            let service = Arc::clone(&holder) as _;
+            let program = owner::start(service, plan, tree, self.dir, &self.history);
             Client {
                 machine,
                 remote,
@@ -127,8 +140,8 @@ impl World<'_> {
     }
 
     /// Records the end of a right, a number of seconds after the beginning: it is unsure while the
-    /// clock of a server may show that time.
-    fn watch_end(&self, seconds: u64) {
+    /// clock of a server may show that time. Then another one is unsure.
+    fn watch_end(&self, seconds: u64, ends: Source, unsure: Option<Source>) {
         let drift = Duration::from_secs(seconds) / CLOCK_GAIN + MARGIN;
         let begins = (Duration::from_secs(seconds) - drift).saturating_sub(turns::now());
         let history = Arc::clone(&self.history);
@@ -138,9 +151,10 @@ impl World<'_> {
                 thread::sleep(wait);
                 let mut history = history.lock();
                 let moment = history.moment();
-                history.grants.set_guest(ENDING, moment, state);
+                history.grants.set(ends, moment, state);
+                unsure.iter().for_each(|it| history.grants.set(*it, moment, Grant::Unsure));
                 drop(history);
-                turns::tell(format_args!("the right of {ENDING:?} is {state:?} now"));
+                turns::tell(format_args!("{ends:?} is {state:?} now"));
             }
             history.lock().count("ends");
         };
@@ -148,18 +162,17 @@ impl World<'_> {
         drop(thread::Builder::new().name("end".to_owned()).spawn(watch).expect("a thread"));
     }
 
-    fn start_guest(&mut self, number: GuestNumber, ends: u64) {
+    fn start_guest(&mut self, number: GuestNumber, ends: EndTimes) {
         let Some(tree) = self.shared else { return };
         let machine = turns::machine(&format!("guest {}", number.0), gains());
         let server = shares::server_key().public();
         let address = ServerAddress::new(server, "127.0.0.1", port(number.0)).expect("an address");
         let key = Arc::new(shares::guest_key(number));
-        let chain = shares::chain(number, tree.inside.ino, ends);
-        let chain: Vec<Vec<u8>> = chain.into_iter().map(String::into_bytes).collect();
+        let chains = shares::chains(number, &tree, ends);
         let options = RemoteOptions {
             target: ServerTarget::Tcp { address, key },
             read_only: false,
-            role: ClientRole::Guest(Arc::from([chain])),
+            role: ClientRole::Guest(Arc::from(chains)),
             give_up: None,
         };
         let program = CLIENTS * PROGRAMS + 2 + number.0;
@@ -172,7 +185,7 @@ impl World<'_> {
             let started = guest::start(
                 Arc::clone(&remote),
                 files,
-                plan(program),
+                Plan { operations: GUEST_OPERATIONS, ..plan(program) },
                 number,
                 tree,
                 &self.history,
@@ -201,6 +214,15 @@ impl World<'_> {
             if let Err(error) = nodes.try_for_each(|node| runner.read_shared(&tree, node)) {
                 let what = format!("shared files cannot be read at the end: {error:?}");
                 self.history.lock().wrong.push(what);
+            }
+            let steady = files.get_attr(&Context::direct(0, 0), tree.files[STEADY.0]).wait();
+            let mut history = self.history.lock();
+            if let Ok(attr) = steady
+                && attr.mode & 0o7000 != 0
+                && history.written_by_guests.contains(&STEADY)
+            {
+                let what = format!("a guest has written, and the mode is {:o}", attr.mode);
+                history.wrong.push(what);
             }
         }
     }
