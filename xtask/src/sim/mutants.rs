@@ -13,6 +13,9 @@ use self::planted::{Copy, Mutant};
 
 /// Each bug is found within so many seeds.
 const MOST_SEEDS: u32 = 500;
+/// The arguments of a run that ends with the first seed that fails, of one with guests alone too.
+const SEEDS: &[&str] = &["--first"];
+const GUEST_SEEDS: &[&str] = &["--first", "--guests"];
 
 /// Notes when each session was asked first: locks that were lost before it are lost 0.3 s later.
 const TRUSTS_TOO_LONG: &str = r"
@@ -193,30 +196,65 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let copy = Copy::make()?;
     let mut tried = 0;
     let mut left = invariants::run(&copy, filter, &mut tried)?;
-    let all = MUTANTS.iter().chain(guests::MUTANTS);
-    for mutant in all.filter(|mutant| mutant.name.contains(filter)) {
+    for mutant in MUTANTS.iter().filter(|mutant| mutant.name.contains(filter)) {
         tried += 1;
-        match copy.with(mutant, || simulate(&copy, mutant.name))? {
-            Some(found) => println!("found by {found}: {}", mutant.name),
-            None => left.push(format!("not found in {MOST_SEEDS} seeds: {}", mutant.name)),
-        }
+        let found = copy.with(mutant, || {
+            build(&copy, mutant.name)?;
+            simulate(&mut program(&copy, SEEDS))
+        })?;
+        note(found, mutant.name, &mut left);
+    }
+    let is_meant = |mutant: &&Mutant| mutant.name.contains(filter);
+    if guests::MUTANTS.iter().any(|mutant| is_meant(&mutant)) {
+        // All are in one program, which takes minutes to build.
+        copy.with_all(guests::MUTANTS, || {
+            build(&copy, "all bugs of guests")?;
+            for (number, mutant) in guests::MUTANTS.iter().enumerate() {
+                if is_meant(&mutant) {
+                    tried += 1;
+                    let mut run = program(&copy, GUEST_SEEDS);
+                    let found = simulate(run.env(planted::SWITCHED, number.to_string()))?;
+                    note(found, mutant.name, &mut left);
+                }
+            }
+            Ok(())
+        })?;
     }
     left.iter().for_each(|line| println!("{line}"));
     println!("{tried} bugs planted, {} not found", left.len());
     verdict(left.is_empty())
 }
 
-/// Runs the simulation of a copy. Returns the seed that fails; `None` if none does.
-fn simulate(copy: &Copy, name: &str) -> Result<Option<String>, String> {
+/// Prints the seed that has found a bug, or adds the bug to those that are left.
+fn note(found: Option<String>, name: &str, left: &mut Vec<String>) {
+    match found {
+        Some(found) => println!("found by {found}: {name}"),
+        None => left.push(format!("not found in {MOST_SEEDS} seeds: {name}")),
+    }
+}
+
+/// Builds the simulation of a copy, in which bugs are planted.
+fn build(copy: &Copy, name: &str) -> Result<(), String> {
     let built = copy
         .cargo(&[&["build", "--release", "--bin", "pelago-sim"], &workspace::ALL[..]].concat())?;
-    if !built.status.success() {
-        let said = String::from_utf8_lossy(&built.stderr).into_owned();
-        return Err(format!("with `{name}` it does not build: {said}"));
+    match built.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&built.stderr);
+            Err(format!("with `{name}` it does not build: {said}"))
+        }
     }
-    let seeds = MOST_SEEDS.to_string();
+}
+
+/// Returns the simulation of a copy with these arguments.
+fn program(copy: &Copy, arguments: &[&str]) -> Command {
     let mut run = Command::new(copy.program("pelago-sim"));
-    run.current_dir(copy.root()).args(["1", &seeds, "--first"]);
+    run.current_dir(copy.root()).args(["1", &MOST_SEEDS.to_string()]).args(arguments);
+    run
+}
+
+/// Runs a simulation. Returns the seed that fails; `None` if none does.
+fn simulate(run: &mut Command) -> Result<Option<String>, String> {
     let run = run.output().map_err(|why| format!("cannot run the simulation: {why}"))?;
     let said = String::from_utf8_lossy(&run.stdout).into_owned();
     let seed = said.lines().find_map(|line| line.strip_suffix(" failed:"));

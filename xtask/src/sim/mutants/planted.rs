@@ -1,5 +1,6 @@
 //! Bugs, and the copy of the sources in which they are planted.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -15,6 +16,27 @@ pub(super) struct Mutant {
     pub(super) file: &'static str,
     pub(super) from: &'static str,
     pub(super) to: &'static str,
+}
+
+/// Stands, in the text of a bug that can be switched on, for the condition that it is.
+const SWITCH: &str = "PLANTED";
+/// The variable of the environment that has the number of the bug that is switched on.
+pub(super) const SWITCHED: &str = "PELAGO_PLANTED";
+
+impl Mutant {
+    /// Returns what stands in the file with the bug behind a switch. A text without [`SWITCH`] is
+    /// an expression or a statement, as what it replaces.
+    fn switched(&self, number: usize) -> String {
+        let Self { from, to, .. } = self;
+        let is_on = format!(
+            "({{ static IS: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| \
+             std::env::var_os(\"{SWITCHED}\").is_some_and(|it| it == \"{number}\")); *IS }})"
+        );
+        match to.contains(SWITCH) {
+            true => to.replace(SWITCH, &is_on),
+            false => format!("if {is_on} {{ {to} }} else {{ {from} }}"),
+        }
+    }
 }
 
 /// A copy of the sources, with a target folder of its own.
@@ -88,6 +110,34 @@ impl Copy {
         write(&text.replace(mutant.from, mutant.to))?;
         let found = find();
         write(&text)?;
+        found
+    }
+
+    /// Calls `find` while all these bugs are planted, each behind a switch by its number.
+    pub(super) fn with_all<T>(
+        &self,
+        mutants: &[Mutant],
+        find: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
+        let mut texts = BTreeMap::<&str, (String, String)>::new();
+        for (number, mutant) in mutants.iter().enumerate() {
+            if !texts.contains_key(mutant.file) {
+                let text = fs::read_to_string(self.root.join(mutant.file));
+                let text = text.map_err(|why| format!("{}: {why}", mutant.file))?;
+                texts.insert(mutant.file, (text.clone(), text));
+            }
+            let Some((_, text)) = texts.get_mut(mutant.file) else { continue };
+            if text.matches(mutant.from).count() != 1 {
+                return Err(format!("{}: `{}` is stale", mutant.file, mutant.name));
+            }
+            *text = text.replace(mutant.from, &mutant.switched(number));
+        }
+        let write = |file: &str, text: &str| {
+            fs::write(self.root.join(file), text).map_err(|why| format!("{file}: {why}"))
+        };
+        texts.iter().try_for_each(|(file, (_, text))| write(file, text))?;
+        let found = find();
+        texts.iter().try_for_each(|(file, (text, _))| write(file, text))?;
         found
     }
 
