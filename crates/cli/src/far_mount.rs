@@ -111,7 +111,7 @@ impl FarMount {
         // The guard becomes ready while the rest starts.
         let guard = Arc::new(Guard::start(&mount));
         if let Some(dirs) = mount.dir_attrs() {
-            // They come past the tree of a guest.
+            // They do not pass through the tree of a guest. The server shows what its rights leave.
             let view = plan.guest.as_ref().map(Guest::view);
             let tell = move |mut attr, since| {
                 if let Some(view) = view {
@@ -123,6 +123,9 @@ impl FarMount {
         }
         if let Some(cache) = mount.local_cache() {
             holder.set_cache(cache);
+        }
+        if plan.guest.is_some() {
+            holder.set_lease_time(limits::GUEST_LEASE);
         }
         if !plan.read_only
             && let Err(error) = holder.write_behind()

@@ -20,11 +20,12 @@ const AT_ONCE: usize = 32;
 /// Chunks of one file that may wait. Beyond that the oldest one is sent.
 const CHUNKS: usize = 64;
 /// The time in which the server should take all dirty bytes, so that a recall of the lease on them
-/// is answered within a term.
+/// is answered within a term. It is shorter for a session with shorter leases.
 const FLUSH_TIME: Duration = Duration::from_secs(limits::TERM_SECONDS * 2 / 5);
 /// The bytes of the smallest request by which the server's pace is measured.
 const PACE_BYTES: usize = 64 << 10;
-/// The bytes that may be dirty however slow the server is.
+/// The bytes that may be dirty however slow the server is, if they may take [`FLUSH_TIME`]; as many
+/// before its pace is known.
 const LEAST_BYTES: usize = 1 << 20;
 
 /// The dirty bytes of all files.
@@ -36,6 +37,8 @@ pub(crate) struct Dirty {
     bytes: usize,
     /// The bound of `bytes`, by the pace of the server.
     limit: usize,
+    /// At most [`FLUSH_TIME`].
+    flush_time: Duration,
     /// Chunks of all files, with those of requests under way.
     chunks: usize,
     /// Requests under way.
@@ -130,6 +133,7 @@ impl Default for Dirty {
             unsent: BTreeSet::new(),
             bytes: 0,
             limit: LEAST_BYTES,
+            flush_time: FLUSH_TIME,
             chunks: 0,
             under_way: 0,
             last_number: 0,
@@ -138,6 +142,16 @@ impl Default for Dirty {
 }
 
 impl Dirty {
+    /// Sets the time that leases last, of which the server may need two fifths to take the bytes.
+    pub(crate) fn set_lease_time(&mut self, lease: Duration) {
+        self.flush_time = FLUSH_TIME.min(lease * 2 / 5);
+    }
+
+    /// Returns whether a write has more bytes than may be dirty: the server is slow.
+    pub(crate) const fn is_too_large(&self, bytes: usize) -> bool {
+        bytes > self.limit
+    }
+
     /// Records that the session has the lease on the bytes of a file of this size.
     pub(crate) fn lease(&mut self, ino: InodeId, era: WriteEra, size: u64) {
         let file = self.files.entry(ino).or_default();
@@ -299,7 +313,7 @@ impl Dirty {
         file.bytes -= bytes;
         self.bytes -= bytes;
         if bytes >= PACE_BYTES {
-            self.limit = limit(bytes, now.saturating_sub(at)).max(LEAST_BYTES);
+            self.limit = limit(bytes, now.saturating_sub(at), self.flush_time);
         }
         let ready = if file.is_clean() { mem::take(&mut file.waiting) } else { Vec::new() };
         self.forget_clean(ino);
@@ -350,11 +364,15 @@ impl Chunk {
     }
 }
 
-/// Returns how many bytes may be dirty, if the server has taken `bytes` in the time `took`.
-fn limit(bytes: usize, took: Duration) -> usize {
-    let micros = took.as_micros().max(1);
-    let within = (bytes as u128).saturating_mul(FLUSH_TIME.as_micros()) / micros;
-    usize::try_from(within).unwrap_or(usize::MAX).min(limits::DIRTY_BYTES)
+/// Returns how many bytes may be dirty, if the server has taken `bytes` in the time `took`, and may
+/// need `flush_time` for all.
+fn limit(bytes: usize, took: Duration, flush_time: Duration) -> usize {
+    let within = |bytes: usize, micros: u128| {
+        let within = (bytes as u128).saturating_mul(flush_time.as_micros()) / micros.max(1);
+        usize::try_from(within).unwrap_or(usize::MAX)
+    };
+    let least = within(LEAST_BYTES, FLUSH_TIME.as_micros());
+    within(bytes, took.as_micros()).clamp(least, limits::DIRTY_BYTES)
 }
 
 #[cfg(test)]
@@ -496,6 +514,25 @@ mod tests {
         assert_eq!(dirty.limit, LEAST_BYTES);
         dirty.answered(ONE, 3, Duration::from_secs(2));
         assert_eq!(dirty.limit, 2 * CHUNK_BYTES);
+    }
+
+    /// A recall of a short lease is answered in time too. A larger write is awaited.
+    #[test]
+    fn a_session_with_short_leases_holds_back_less_on_a_slow_link() {
+        let mut dirty = dirty();
+        dirty.set_lease_time(Duration::from_secs(3));
+        let chunk = vec![b'x'; CHUNK_BYTES];
+        assert!(!dirty.is_too_large(CHUNK_BYTES), "the pace is not known");
+        assert!(matches!(write(&mut dirty, ONE, 0, &chunk), Buffered::New { .. }));
+        assert_eq!(sent(&mut dirty, ZERO).len(), 1);
+        dirty.answered(ONE, 1, Duration::from_millis(2_400));
+        assert_eq!(dirty.limit, CHUNK_BYTES / 2, "half of it in 1.2 s");
+        assert!(dirty.is_too_large(CHUNK_BYTES));
+        let half = &chunk[..CHUNK_BYTES / 2];
+        assert!(matches!(write(&mut dirty, ONE, 0, half), Buffered::New { .. }));
+        assert_eq!(sent(&mut dirty, LATER).len(), 1);
+        dirty.answered(ONE, 2, LATER + Duration::from_secs(60));
+        assert_eq!(dirty.limit, LEAST_BYTES * 3 / 10);
     }
 
     /// A server of a new epoch takes them as numbered requests, and their number is limited.

@@ -64,6 +64,12 @@ impl Holder {
         Ok(())
     }
 
+    /// Sets the time that leases of this session last, before the first write: what is held back
+    /// must be sent within it when a lease is recalled. Without a call it is that of a machine.
+    pub fn set_lease_time(&self, lease: Duration) {
+        self.state.lock().dirty.set_lease_time(lease);
+    }
+
     fn next_due(&self) -> Option<Duration> {
         self.state.lock().dirty.next_due()
     }
@@ -205,6 +211,7 @@ impl State {
         let end = offset.checked_add(bytes.len() as u64)?;
         if !self.buffers_writes
             || bytes.is_empty()
+            || self.dirty.is_too_large(bytes.len())
             || end > limits::FILE_BYTES
             || self.opens.error(*open).is_some()
         {

@@ -144,7 +144,9 @@ pub(crate) struct Guest {
     /// The files and directories that it has made. Taken before the locks of the shard and of the
     /// revocations.
     made_nodes: Mutex<MadeNodes>,
+    /// Its standing when it was asked for last. A leaf lock.
     standing: Mutex<Option<Standing>>,
+    /// The rights that were asked for last. A leaf lock.
     last_directory: LastDirectory,
 }
 
@@ -528,7 +530,8 @@ impl Policy {
         let Sought { operation, rights, terms: Terms { rights_number, seconds } } = sought;
         let directory_moves = position.directory_moves;
         // Both only grow, so that the sum is equal only if both are.
-        let rights_number = rights_number + guest.attached.count() as u64;
+        let attached = guest.attached.count() as u64;
+        let rights_number = rights_number + attached;
         let epoch = Epoch { directory_moves, rights_number };
         let at = DecidedAt { dir, object: position.ino, version: position.version };
         if let Some(granted) = guest.last_directory.get(at, epoch, seconds) {
@@ -545,7 +548,9 @@ impl Policy {
         if let [.., above, _] = *ancestors.dirs
             && has_rights_of_above(guest, &policy, dir)
             && let Some(granted) = self.decisions.inherit(guest, above, at, epoch, seconds)
+            && guest.attached.count() as u64 == attached
         {
+            // No chain was attached meanwhile, which might count above and not here.
             return Ok(granted);
         }
         let (seconds, moment) = self.now();

@@ -138,8 +138,8 @@ impl Decisions {
         decided
     }
 
-    /// Caches the rights to the directory `above` as those to the directory `at`, if all of them are
-    /// known and hold at this time, and returns them. The caller knows that they are equal.
+    /// Caches the rights to the directory `above` as those to the directory `at`, if all of them
+    /// are known and hold at this time, and returns them. The caller knows that they are equal.
     pub(super) fn inherit(
         &self,
         guest: &Guest,

@@ -30,9 +30,9 @@ pub(super) type OnChange<T> = Box<dyn Fn(&T) + Send + Sync>;
 
 /// The content of a file, which follows changes of it.
 ///
-/// No thread watches the file: a query checks it, once in each half of a second by the wall clock. If the
-/// file cannot be read, or has wrong content, the last good one stays in force, and a warning is
-/// logged once. A missing file has the content `T::default()`.
+/// No thread watches the file: a query checks it, once in each half of a second by the wall clock.
+/// If the file cannot be read, or has wrong content, the last good one stays in force, and a
+/// warning is logged once. A missing file has the content `T::default()`.
 pub(super) struct Watched<T> {
     folder: Folder,
     source: Source<T>,

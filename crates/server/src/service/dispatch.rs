@@ -172,6 +172,7 @@ impl Dispatcher {
         let expected = *expected;
         let room = Cell::new(room);
         let stored = self.admit(context, &description, may_block)?;
+        // Only a request that is held may be one of a guest.
         let is_guest = false;
         let executor =
             Executor { parts, locks, context, expected, bytes, room, may_block, is_guest };

@@ -5,8 +5,8 @@
 //! others, which a stranger must not cause.
 //!
 //! A granted node can move away while a request is carried out, and a secret can be written into it
-//! then. So the position of the node is found again before the reply to a read is sent, and the
-//! read is repeated if it has changed. A change is checked again when it takes effect, while no
+//! then. So the position of the node is found again before the reply to a read is sent, unless
+//! nothing at all has changed, and the read is repeated if the node has moved. A change is checked again when it takes effect, while no
 //! node moves and no right ends; see [`change_guard`].
 
 use std::sync::Arc;
@@ -111,13 +111,20 @@ impl Dispatcher {
 }
 
 impl Dispatcher {
-    /// Returns whether a guest has the right to list a directory.
-    pub(super) fn may_list(&self, guest: &Guest, session: SessionId, dir: InodeId) -> bool {
+    /// Returns whether a guest has a right to a node.
+    pub(super) fn has_right(
+        &self,
+        guest: &Guest,
+        session: SessionId,
+        node: InodeId,
+        right: Right,
+    ) -> bool {
         let parts = &self.parts;
+        // Guests whose credentials ask for the operation have no leases.
         let operation = Operation::List;
         let rights = GuestRights { parts, guest, session, operation, terms: None };
-        let found = rights.find(GuestSubject::Node(Handle::own(dir)));
-        found.is_ok_and(|found| found.rights.has(Right::Read))
+        let found = rights.find(GuestSubject::Node(Handle::own(node)));
+        found.is_ok_and(|found| found.rights.has(right))
     }
 
     /// Returns the attributes of a node as a guest sees them; `None` if it has no right to it.
@@ -493,8 +500,9 @@ impl GuestCall {
         let have_stayed = || {
             // No row of any node has changed: the usual case, without the lock of the shard.
             fence(Ordering::SeqCst);
-            parts.durability.done() == before.batches
-                || self.rights(None).are_where(&needs, &before.subjects)
+            let rights = self.rights(None);
+            parts.durability.done() == before.batches && rights.have_files(&needs, &before.subjects)
+                || rights.are_where(&needs, &before.subjects)
         };
         self.context.replayed.is_none() && before.terms == parts.policy.terms() && have_stayed()
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use pelago_keynote::Right;
 use pelago_proto::leases::Leased;
 use pelago_wire::{
     Attr, Code, Context, Done, Error, FileKind, Handle, InodeId, LeaseMoment, LeasedAnswer, Leases,
@@ -106,11 +107,18 @@ impl Dispatcher {
         }
         // A recall of a name says the name, which is for those who may list the directory.
         let may_list = |dir: &InodeId| match &asker {
-            Asker::Guest(guest) => self.may_list(guest, session, *dir),
+            Asker::Guest(guest) => self.has_right(guest, session, *dir, Right::Read),
+            Asker::Trusted | Asker::AbsentGuest => true,
+        };
+        // By the open that has created a file a guest may write it without the right to, but not
+        // after a start: bytes that it has held back would be refused then.
+        let may_write = |file: &InodeId| match &asker {
+            Asker::Guest(guest) => self.has_right(guest, session, *file, Right::Write),
             Asker::Trusted | Asker::AbsentGuest => true,
         };
         let names = names.filter(may_list);
-        // A guest's bytes are refused earlier than those of others, so they are not held back then.
+        // A guest's bytes are refused earlier than those of others, so that no more is held back
+        // then.
         let opens_for_writing = opens_for_writing
             && (!matches!(asker, Asker::Guest(_)) || self.parts.space.admit_guest().is_ok());
         if !self.parts.sites.is_alone() {
@@ -135,7 +143,7 @@ impl Dispatcher {
             return Leases::default();
         }
         let made = made_dir(result).filter(|_| mutation > 0).filter(may_list);
-        let opened = opened_file(result).filter(|_| opens_for_writing);
+        let opened = opened_file(result).filter(|_| opens_for_writing).filter(may_write);
         let bytes = opened.and_then(|ino| self.lease_bytes(session, since, ino));
         // Only the session itself can write a file that it has just made, and has alone.
         let is_new = bytes.is_some() && matches!(result, Ok(Reply::Created { .. }));

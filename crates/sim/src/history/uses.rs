@@ -24,8 +24,8 @@ pub(crate) struct Uses {
     locked: Vec<(&'static str, Use)>,
     /// The names that guests have made and removed, by their numbers.
     names: BTreeMap<usize, Vec<Operation<Naming>>>,
-    /// Those of them of which nothing is known, and those that a guest is about to change, which may
-    /// be killed.
+    /// Those of them of which nothing is known, and those that a guest is about to change, which
+    /// may be killed.
     lost_names: BTreeSet<usize>,
     changing_names: BTreeSet<usize>,
     /// Listings by the owner of the directory in which they are.

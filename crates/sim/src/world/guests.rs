@@ -122,6 +122,7 @@ impl World<'_> {
         let client = turns::on(machine, || {
             let remote = Arc::new(Remote::connect(options, TERM).expect("a session"));
             let holder = Holder::new(Arc::clone(&remote) as _);
+            holder.set_lease_time(pelago_wire::limits::GUEST_LEASE);
             holder.write_behind().expect("a thread");
             let plan = plan(number);
             let service = Arc::clone(&holder) as _;

@@ -2,10 +2,9 @@
 //! of theirs that it can break. All are built into one program, each behind a switch.
 //!
 //! Other rules are left to the tests of the server, because so many seeds do not meet them: what
-//! was read is checked again before it is sent, also if it comes later; no node moves while a
-//! guest's change is made; a write that is replayed needs the right that it needed; each name of a
-//! file counts; and a change of the policy recalls everything, since guests drop it at each move of
-//! a directory anyway.
+//! was read is checked again before it is sent, also if it comes later; a write that is replayed
+//! needs the right that it needed; and each name of a file counts. Nothing finds two yet: that no
+//! node moves while a guest's change is made, and that a change of the policy recalls everything.
 
 use super::planted::Mutant;
 

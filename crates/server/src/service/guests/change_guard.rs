@@ -76,12 +76,14 @@ impl ChangeGuard<'_> {
 }
 
 impl Dispatcher {
-    /// Returns whether [`Dispatcher::hold`] may do something for a request: if there are guests, and
-    /// for those that may take rights away also without: guests of the last run may have leases.
+    /// Returns whether [`Dispatcher::hold`] may do something for a request: if there are guests; for
+    /// one that may take rights away also if there are none, while guests of the last run may have
+    /// leases.
     #[inline]
     pub(in crate::service) fn may_concern_guests(&self, description: &Description) -> bool {
         self.parts.policy.has_guests()
-            || matches!(description.operation, Operation::Rename | Operation::Revoke)
+            || (matches!(description.operation, Operation::Rename | Operation::Revoke)
+                && self.parts.policy.unsettled().is_some())
     }
 
     /// Checks a change of a guest where it takes effect, and holds back what would make the check

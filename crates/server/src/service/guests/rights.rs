@@ -179,6 +179,18 @@ impl GuestRights<'_> {
         }
     }
 
+    /// Returns whether all opens among the subjects are of the files that were found. A number that
+    /// is released can be used again.
+    pub(super) fn have_files(&self, needs: &Needs, found: &[Found]) -> bool {
+        needs.each().zip(found).all(|((_, subject), found)| match subject {
+            GuestSubject::Node(_) => true,
+            GuestSubject::Open(open) => {
+                let opened = self.parts.opens.inode_of(OpenKey { session: self.session, open });
+                opened.is_ok_and(|opened| opened == found.position.ino)
+            }
+        })
+    }
+
     /// Returns whether all subjects are where they were found.
     pub(super) fn are_where(&self, needs: &Needs, found: &[Found]) -> bool {
         needs.each().count() == found.len()
