@@ -94,6 +94,21 @@ fn a_guest_has_the_rights_that_were_given() {
     pair.finish();
 }
 
+/// It may write a file by the open that has made it, which the next run of the server does not
+/// know of. So nothing of it is held back that the next run would refuse.
+#[test]
+fn what_a_guest_that_may_only_create_has_written_outlives_the_server() {
+    let Some(pair) = Pair::shared_for("rc") else { return };
+    let mut bob = pair.hands();
+    bob.does("make new");
+    bob.does("put-at new 0 mine");
+    kill(pair.server_pid());
+    pair.up();
+    assert_eq!(pair.owner().does("get docs/new"), "mine");
+    drop(bob);
+    pair.finish();
+}
+
 /// Each step of the work would show if it were done twice or not at all.
 #[test]
 fn the_work_of_a_guest_goes_on_after_kills_of_the_server() {
