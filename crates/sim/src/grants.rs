@@ -4,15 +4,7 @@ use std::collections::BTreeMap;
 
 use pelago_keynote::Right;
 
-use crate::shares;
-
-/// A guest, among all of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct GuestNumber(pub(crate) usize);
-
-/// A file or directory that the owner shares, among all of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SharedNode(pub(crate) usize);
+use crate::shares::{self, GuestNumber, SharedNode, Source};
 
 /// The state of a right. A state is as strong as the weakest one that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,21 +13,6 @@ pub(crate) enum Grant {
     /// A request that changes it is under way, or has failed.
     Unsure,
     Granted,
-}
-
-/// Something that rights of guests depend on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Source {
-    /// The credentials with which the session of a guest begins.
-    First(GuestNumber),
-    /// Those that it attaches.
-    Attached(GuestNumber),
-    /// The key of a second root in the policy.
-    SecondRoot,
-    /// The place of a node in the shared directory.
-    Inside(SharedNode),
-    /// The name by which a file is shared.
-    Name,
 }
 
 /// The states of one source, each from its moment on. Before the first one it is granted.

@@ -6,9 +6,10 @@ use std::ops::Range;
 
 use pelago_wire::{FileLock, LockMode};
 
-use crate::grants::{Grants, SharedNode};
+use crate::grants::Grants;
 use crate::linear::{Act, MOST, Operation, have_order};
 use crate::register::{self, Cell};
+use crate::shares::SharedNode;
 use uses::Uses;
 
 mod uses;

@@ -11,8 +11,8 @@ use pelago_wire::{
     OpenFlags, OpenId, WriteFlags,
 };
 
-use crate::grants::SharedNode;
 use crate::history::{FilePart, History, Naming, Program, value};
+use crate::shares::SharedNode;
 use crate::shares::SharedTree;
 use crate::turns;
 

@@ -12,7 +12,31 @@ use pelago_net::key::PrivateKey;
 use pelago_store::volume::{Format, POLICY, VolumeId};
 use pelago_wire::{Context, Error, Handle, Name, NewMode, OpenFlags, SetAttr};
 
-use crate::grants::{GuestNumber, SharedNode, Source};
+/// The file that is locked while it moves out.
+pub(crate) const LOCKED_FILE: &str = "deep";
+
+/// A guest, among all of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GuestNumber(pub(crate) usize);
+
+/// A file or directory that the owner shares, among all of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SharedNode(pub(crate) usize);
+
+/// Something that rights of guests depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    /// The credentials with which the session of a guest begins.
+    First(GuestNumber),
+    /// Those that it attaches.
+    Attached(GuestNumber),
+    /// The key of a second root in the policy.
+    SecondRoot,
+    /// The place of a node in the shared directory.
+    Inside(SharedNode),
+    /// The name by which a file is shared.
+    Name,
+}
 
 /// The number of guests. All have all rights to a directory: the first one's right is signed by a
 /// root, the second one's by a middle key, and that of the third one ends by the clock.
@@ -221,9 +245,15 @@ fn first_chain(guest: GuestNumber, tree: &SharedTree, ends: EndTimes) -> Vec<Vec
     let own = |by| Signed { by, to, rights: RIGHTS, object: object.clone(), until }.text();
     match guest {
         BY_MIDDLE => {
-            let (by, to, object) = (ROOT_KEY, MIDDLE_KEY, object.clone());
             let rights = format!("{RIGHTS}g");
-            vec![Signed { by, to, rights: &rights, object, until: None }.text(), own(MIDDLE_KEY)]
+            let of_middle = Signed {
+                by: ROOT_KEY,
+                to: MIDDLE_KEY,
+                rights: &rights,
+                object: object.clone(),
+                until: None,
+            };
+            vec![of_middle.text(), own(MIDDLE_KEY)]
         }
         _ => vec![own(ROOT_KEY)],
     }

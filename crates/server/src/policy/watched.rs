@@ -70,7 +70,8 @@ struct Stamp {
 impl<T: Default> Watched<T> {
     pub(super) fn new(folder: Folder, source: Source<T>) -> Self {
         let state = Mutex::default();
-        let (changes, checked) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        let changes = AtomicU64::new(0);
+        let checked = AtomicU64::new(u64::MAX);
         Self { folder, source, on_change: None, state, changes, checked }
     }
 

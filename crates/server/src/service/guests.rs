@@ -6,8 +6,8 @@
 //!
 //! A granted node can move away while a request is carried out, and a secret can be written into it
 //! then. So the position of the node is found again before the reply to a read is sent, unless
-//! nothing at all has changed, and the read is repeated if the node has moved. A change is checked again when it takes effect, while no
-//! node moves and no right ends; see [`change_guard`].
+//! nothing at all has changed, and the read is repeated if the node has moved. A change is checked
+//! again when it takes effect, while no node moves and no right ends; see [`change_guard`].
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -137,7 +137,8 @@ impl Dispatcher {
         let parts = &self.parts;
         let standing = parts.policy.standing(guest);
         let user = standing.user.as_ref()?;
-        let (operation, terms) = (Operation::GetAttr, Some(standing.terms));
+        let operation = Operation::GetAttr;
+        let terms = Some(standing.terms);
         let rights = GuestRights { parts, guest, session, operation, terms };
         let found = rights.find(GuestSubject::Node(node)).ok()?;
         let mut attr = parts.shard.attr(node).ok()?;

@@ -99,8 +99,8 @@ impl Tree {
             }
             upwards = self.above[here];
         }
-        let (from, to_dir) = (self.handle(self.above[dir]), self.handle(Some(to)));
-        self.world.rename(from, to_dir, &self.dirs[dir].1);
+        let from = self.handle(self.above[dir]);
+        self.world.rename(from, self.handle(Some(to)), &self.dirs[dir].1);
         self.above[dir] = Some(to);
     }
 }

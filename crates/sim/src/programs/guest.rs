@@ -13,11 +13,13 @@ use pelago_wire::{
     Cookie, Error, FileLock, Handle, Name, NewMode, OpenFlags, OpenId, SetAttr, WriteFlags,
 };
 
-use super::owner::LOCKED_FILE;
 use super::{CONTEXT, Plan, Runner, exclusive, random_below};
-use crate::grants::{GuestNumber, SharedNode, Use};
+use crate::grants::Use;
 use crate::history::{FilePart, History, Naming};
-use crate::shares::{self, DEEP, NAMED, PUBLIC, SHARED_FILES, STEADY, SharedTree, name_in};
+use crate::shares::{
+    self, DEEP, GuestNumber, LOCKED_FILE, NAMED, PUBLIC, SHARED_FILES, STEADY, SharedNode,
+    SharedTree, name_in,
+};
 use crate::turns;
 
 /// Shared files have these numbers among the files of a run.
@@ -120,9 +122,10 @@ impl GuestProgram {
     fn used<T>(
         &self,
         what: &'static str,
-        (node, right): (SharedNode, Option<Right>),
+        needed: (SharedNode, Option<Right>),
         act: impl FnOnce(&Self) -> Result<T, Error>,
     ) -> Used<T> {
+        let (node, right) = needed;
         let begun = self.runner.history.lock().moment();
         let result = act(self);
         let mut history = self.runner.history.lock();

@@ -17,10 +17,11 @@ use pelago_wire::{
 
 use super::guest::{number_of, part_of};
 use super::{CONTEXT, Plan, Runner, exclusive, random_below};
-use crate::grants::{Grant, GuestNumber, SharedNode, Source};
+use crate::grants::Grant;
 use crate::history::History;
 use crate::shares::{
-    self, DEEP, ENDING, GUESTS, NAMED, SHARED_FILES, SHARED_NAME, SharedTree, name_in,
+    self, DEEP, ENDING, GUESTS, GuestNumber, LOCKED_FILE, NAMED, SHARED_FILES, SHARED_NAME,
+    SharedNode, SharedTree, Source, name_in,
 };
 use crate::turns;
 
@@ -36,8 +37,6 @@ const FIRST_OPERATIONS: u64 = 15;
 /// The server reads the policy, and guests have dropped what they have cached, within this time, if
 /// nothing takes longer than usual.
 const POLICY_READ: Duration = Duration::from_secs(5);
-/// The file that is locked while it moves out.
-pub(super) const LOCKED_FILE: &str = "deep";
 
 /// The owner's program.
 struct OwnerProgram {

@@ -17,11 +17,12 @@ use pelago_wire::Context;
 
 use super::{CLIENTS, Client, OPERATIONS, PROGRAMS, TERM, World, gains};
 use crate::cables::{Ends, client_socket, server_socket};
-use crate::grants::{Grant, GuestNumber, Source};
+use crate::grants::Grant;
 use crate::history::Program;
 use crate::ports;
 use crate::programs::{Does, Plan, Runner, guest, owner};
 use crate::shares::{self, ENDING, EndTimes, GUESTS, LAPSING, SHARED_FILES, STEADY};
+use crate::shares::{GuestNumber, Source};
 use crate::turns;
 
 /// The cable of the owner. Those of guests follow.

@@ -76,7 +76,7 @@ impl ChangeGuard<'_> {
 }
 
 impl Dispatcher {
-    /// Returns whether [`Dispatcher::hold`] may do something for a request: if there are guests; for
+    /// Returns whether [`Dispatcher::hold`] may do something for a request: if there are guests. For
     /// one that may take rights away also if there are none, while guests of the last run may have
     /// leases.
     #[inline]
