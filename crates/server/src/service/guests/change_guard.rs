@@ -76,9 +76,9 @@ impl ChangeGuard<'_> {
 }
 
 impl Dispatcher {
-    /// Returns whether [`Dispatcher::hold`] may do something for a request: if there are guests. For
-    /// one that may take rights away also if there are none, while guests of the last run may have
-    /// leases.
+    /// Returns whether [`Dispatcher::hold`] may do something for a request: if there are guests.
+    /// For one that may take rights away also if there are none, while guests of the last run may
+    /// have leases.
     #[inline]
     pub(in crate::service) fn may_concern_guests(&self, description: &Description) -> bool {
         self.parts.policy.has_guests()
