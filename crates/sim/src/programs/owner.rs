@@ -302,7 +302,7 @@ impl OwnerProgram {
         });
     }
 
-    /// Takes the second root out of the policy. Nobody is told when the server has read that, and
+    /// Takes the second root out of the policy. No reply says when the server has read that, and
     /// no node moves meanwhile: a move would make guests drop what they have cached.
     fn change_policy(&self) {
         let set = |state| {
@@ -319,6 +319,7 @@ impl OwnerProgram {
             set(Grant::Denied);
             self.runner.history.lock().count("changes of the policy");
         }
+        // Guests use what is left, before a move makes them drop it.
         thread::sleep(Duration::from_micros(turns::random(2_000_000)));
     }
 
@@ -328,6 +329,7 @@ impl OwnerProgram {
         let _noted =
             self.change("revocations", set, Grant::Denied, || self.send_revocation(sentence));
         SHARED_FILES.into_iter().for_each(|node| self.read(node));
+        // Guests try what they had, before a move makes them drop it.
         thread::sleep(Duration::from_micros(turns::random(1_000_000)));
     }
 
