@@ -61,7 +61,12 @@ impl Shard {
     /// `Stale` if there is no such node.
     pub fn placement(&self, node: Handle, has_it_open: bool) -> Result<Placement, Error> {
         let mut locked = self.lock();
-        if let Some(placement) = cached_placement(&locked, node.ino, has_it_open) {
+        let directory_moves = locked.state.directory_moves;
+        // Without a copy of the cached node.
+        let cached = locked.state.rows.node(node.ino);
+        if let Some(placement) =
+            cached.and_then(|found| in_one_directory(found, has_it_open, directory_moves))
+        {
             return Ok(placement);
         }
         let found = locked.node(node)?;
@@ -159,22 +164,18 @@ impl Shard {
     }
 }
 
-/// Returns the position of a cached node that is in one directory; `None` for any other.
-fn cached_placement(locked: &Locked<'_>, ino: InodeId, has_it_open: bool) -> Option<Placement> {
-    let found = locked.state.rows.node(ino)?;
+/// Returns the position of a directory, or of a file with its row under its only name; `None` for
+/// any other.
+fn in_one_directory(found: &Node, has_it_open: bool, directory_moves: u64) -> Option<Placement> {
+    let ino = found.rnode.ino;
     let (dir, version) = match &found.location {
         _ if found.rnode.kind == FileKind::Directory => (ino, None),
         RowLocation::Name { dir, .. } => (*dir, Some(found.rnode.version)),
         RowLocation::Own | RowLocation::Elsewhere => return None,
     };
-    Some(Placement {
-        ino,
-        dirs: smallvec![dir],
-        version,
-        handle: found.handle(),
-        has_it_open,
-        directory_moves: locked.state.directory_moves,
-    })
+    let dirs = smallvec![dir];
+    let handle = found.handle();
+    Some(Placement { ino, dirs, version, handle, has_it_open, directory_moves })
 }
 
 /// Returns the position of a node that was found.
@@ -184,13 +185,13 @@ fn placement_of(
     has_it_open: bool,
 ) -> Result<Placement, Error> {
     let directory_moves = locked.state.directory_moves;
+    if let Some(placement) = in_one_directory(found, has_it_open, directory_moves) {
+        return Ok(placement);
+    }
     let handle = found.handle();
     let ino = found.rnode.ino;
-    if found.rnode.kind == FileKind::Directory {
-        let dirs = smallvec![ino];
-        return Ok(Placement { ino, dirs, version: None, handle, has_it_open, directory_moves });
-    }
-    let mut dirs = dirs_of(locked, found)?;
+    let mut dirs = SmallVec::new();
+    each_name(locked, ino, &mut |dir, _| dirs.push(dir))?;
     if dirs.is_empty() && has_it_open {
         dirs.extend(locked.shard.open_inodes.last_name(ino).map(|(dir, _)| dir));
     }
@@ -198,17 +199,7 @@ fn placement_of(
     Ok(Placement { ino, dirs, version, handle, has_it_open, directory_moves })
 }
 
-/// Returns the directories that have a name of this file.
-fn dirs_of(locked: &mut Locked<'_>, node: &Node) -> Result<SmallVec<[InodeId; 2]>, Error> {
-    if let RowLocation::Name { dir, .. } = &node.location {
-        return Ok(smallvec![*dir]);
-    }
-    let mut dirs = SmallVec::new();
-    each_name(locked, node.rnode.ino, &mut |dir, _| dirs.push(dir))?;
-    Ok(dirs)
-}
-
-/// Returns the names of this file, each with its directory: those of [`dirs_of`].
+/// Returns the names of this file, each with its directory.
 fn names_of(locked: &mut Locked<'_>, node: &Node) -> Result<Vec<(InodeId, Name)>, Error> {
     if let RowLocation::Name { dir, name, .. } = &node.location {
         return Ok(vec![(*dir, name.clone())]);

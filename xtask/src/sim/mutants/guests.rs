@@ -72,7 +72,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "guests: the hint of a handle is a proof",
         file: "crates/meta/src/shard/placement.rs",
-        from: "return Ok(placement);",
+        from: "            return Ok(placement);",
         to: "let hint = (PLANTED && node.dir != node.ino).then(|| smallvec![node.dir]);\n\
              return Ok(Placement { dirs: hint.unwrap_or(placement.dirs), ..placement });",
     },
