@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Granted, InodeId, LeasedService, Leases, LocalCache, OpenId,
-    Reply, Request, Service, Tells, Then,
+    Buffer, Bulk, Code, Context, Done, Error, Granted, InodeId, LeasedService, Leases, LocalCache,
+    OpenId, Reply, Request, Service, Tells, Then,
 };
 
-use crate::reply_facts::{SentRequest, ShowsDirty};
+use crate::reply_facts::{ReplyFacts, SentRequest, ShowsDirty};
 use crate::state::{State, WritePath};
 use crate::timer::Timer;
 
@@ -73,6 +73,24 @@ impl Holder {
             return None;
         }
         self.state.lock().answer(context, request)
+    }
+
+    /// Returns the bytes of a read that were read ahead, in the memory that came with the request
+    /// if there is any; `None` if the server is to be asked.
+    fn answer_read(&self, request: &Request, bulk: &mut Bulk<'_>) -> Option<Buffer> {
+        let Request::Read { open, offset, size } = *request else { return None };
+        if self.service.lease_left().is_zero() {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let bytes = state.bytes_ahead(open, offset, size)?;
+        match bulk.parts().1.and_then(|room| room.get_mut(..bytes.len())) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                Some(Buffer::in_room(bytes.len()))
+            }
+            None => Some(Buffer::new(bytes.to_vec())),
+        }
     }
 
     /// Sends a request after its prerequisites.
@@ -234,6 +252,10 @@ impl Service for Holder {
         if let Some(answer) = self.answer(context, &request) {
             return Some(answer);
         }
+        let mut bulk = bulk;
+        if let Some(bytes) = self.answer_read(&request, &mut bulk) {
+            return Some(Ok(Reply::Data(bytes)));
+        }
         if let Request::Write { .. } = request {
             match self.buffer_write(context, &request, &bulk) {
                 WritePath::Answered(reply) => return Some(Ok(reply)),
@@ -255,6 +277,10 @@ impl Service for Holder {
             return None;
         }
         let sent = state.send(&mut request);
+        if let ReplyFacts::Bytes(_) = sent.facts {
+            // The caller's memory is for the bytes that it wants.
+            bulk = Bulk::None;
+        }
         let dirty = state.dirty_before(&request, &sent);
         let unreported = state.unreported(&request, &sent);
         let goes_with_report = dirty.is_empty() && self.reads_under_lease(&state, &request);

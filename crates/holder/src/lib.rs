@@ -24,6 +24,7 @@ pub use holder::Holder;
 
 mod answers;
 mod attached;
+mod bytes;
 mod caller;
 mod changes;
 mod clock;
@@ -35,6 +36,7 @@ mod leased_cache;
 mod listings;
 mod open_files;
 mod ordering;
+mod read_ahead;
 mod recall;
 mod reply_facts;
 mod reports;

@@ -68,7 +68,7 @@ impl State {
             | Touches::Move { .. } => None,
         };
         if let Some(ino) = ino {
-            self.dirty.end_lease(ino);
+            self.end_bytes(ino);
         }
     }
 

@@ -28,7 +28,7 @@ impl LeaseHolder for Holder {
             let nodes: Vec<InodeId> = nodes.collect();
             let written = nodes.iter().filter(|ino| state.opens.is_written(**ino));
             let written: Vec<InodeId> = written.copied().collect();
-            nodes.iter().for_each(|ino| state.dirty.end_lease(*ino));
+            nodes.iter().for_each(|ino| state.end_bytes(*ino));
             let opens = nodes.iter().flat_map(|ino| state.opens.unreported(Some(*ino)));
             let opens: Vec<_> = opens.collect();
             (targets, written, nodes, opens)
@@ -50,7 +50,7 @@ impl LeaseHolder for Holder {
             state.changes.lose();
             // The server knows whether other sessions have changed the files since, and takes or
             // refuses the bytes.
-            state.dirty.end_all();
+            state.end_all_bytes();
             (state.cached.drop_all(), state.opens.unreported(None))
         };
         self.send_dirty(clock::monotonic());

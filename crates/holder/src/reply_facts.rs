@@ -5,14 +5,17 @@
 //! the server has granted a lease on it, and no change of it is under way or has ended since the
 //! request was sent, except those of the request itself ([`Terms`]).
 
+use std::mem;
+
 use pelago_wire::{
-    Attr, Code, Cookie, DirEntry, Error, Granted, Handle, InodeId, Leases, Name, OpenEffect,
-    OpenId, Reply, Request, Tells, Touched,
+    Attr, Buffer, Code, Cookie, DirEntry, Error, Granted, Handle, InodeId, Leases, Name,
+    OpenEffect, OpenId, Reply, Request, Tells, Touched,
 };
 
 use crate::changes::Moment;
 use crate::leased_cache::Text;
 use crate::open_files::Writes;
+use crate::read_ahead::LargerRead;
 use crate::state::State;
 
 /// The record of a request that was sent, until its reply is here.
@@ -56,6 +59,8 @@ pub(crate) enum ReplyFacts {
     Text(InodeId, Text),
     /// A new open file.
     Open(OpenId, Writes),
+    /// Bytes of a file: those that the caller wants, and more.
+    Bytes(LargerRead),
     /// The end of an open file.
     Release(OpenId),
     /// As [`ReplyFacts::Name`]; the target is a new file, and open.
@@ -141,6 +146,7 @@ impl State {
         self.cache_listing(&facts, &terms, result);
         self.cache_dir(&facts, &terms, result);
         trim_listing(&facts, result);
+        self.cache_bytes(&facts, result);
         self.record_opens(&facts, result);
     }
 
@@ -254,6 +260,14 @@ impl State {
         }
     }
 
+    /// Keeps the bytes that were read ahead, and leaves those in the reply that its caller wants.
+    fn cache_bytes(&mut self, facts: &ReplyFacts, result: &mut Result<Reply, Error>) {
+        let (ReplyFacts::Bytes(read), Ok(Reply::Data(buffer))) = (facts, result) else { return };
+        let all = mem::take(buffer).into_bytes();
+        *buffer = Buffer::new(all[..read.most.min(all.len())].to_vec());
+        self.keep_bytes(read, all);
+    }
+
     /// Drops the nodes that a removal or a move has changed, as only its reply says, and counts
     /// them as changed now: older replies may report them as they were.
     fn drop_moved_nodes(&mut self, result: &Result<Reply, Error>) {
@@ -307,6 +321,7 @@ impl State {
             | ReplyFacts::Names { .. }
             | ReplyFacts::Text(..)
             | ReplyFacts::Open(..)
+            | ReplyFacts::Bytes(_)
             | ReplyFacts::Release(_)
             | ReplyFacts::Created(..) => {}
         }
@@ -327,6 +342,7 @@ impl State {
             | ReplyFacts::NewDir(..)
             | ReplyFacts::Parent(_)
             | ReplyFacts::Names { .. }
+            | ReplyFacts::Bytes(_)
             | ReplyFacts::Text(..) => {}
         }
     }

@@ -20,7 +20,8 @@ impl State {
         {
             self.note_read(ino);
         }
-        let facts = ReplyFacts::of(request);
+        let larger = self.read_bytes_ahead(request);
+        let facts = larger.map_or_else(|| ReplyFacts::of(request), ReplyFacts::Bytes);
         let shows_dirty = self.shows_dirty(request);
         self.read_listing_ahead(request);
         let since = self.changes.now();

@@ -6,6 +6,7 @@ use crate::changes::Changes;
 use crate::dirty::Dirty;
 use crate::leased_cache::LeasedCache;
 use crate::open_files::OpenFiles;
+use crate::read_ahead::ReadAhead;
 
 #[derive(Default)]
 pub(crate) struct State {
@@ -13,6 +14,7 @@ pub(crate) struct State {
     pub(crate) changes: Changes,
     pub(crate) opens: OpenFiles,
     pub(crate) dirty: Dirty,
+    pub(crate) read_ahead: ReadAhead,
     /// Writes are buffered under leases. False until something sends them.
     pub(crate) buffers_writes: bool,
     /// Writes that wait for room.

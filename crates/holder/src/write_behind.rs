@@ -220,6 +220,9 @@ impl State {
         let by = Writer { open: *open, caller, kill_privileges: flags.kill_privileges };
         self.opens.note_write(*open);
         let buffered = self.dirty.write(ino, by, offset, bytes, clock::monotonic());
+        if buffered != Buffered::Full {
+            self.write_ahead(ino, offset, bytes);
+        }
         if matches!(buffered, Buffered::New { .. }) {
             // The server's attributes of the file are old until it has the bytes.
             let touched = [Touched::Node(ino)];
@@ -245,6 +248,8 @@ impl State {
         }
         if let Some(code) = failed {
             self.opens.note_error(ino, code);
+            // The bytes that were read ahead may have those that are lost.
+            self.end_read_ahead(ino);
             if self.lost_files.len() < LOST_FILES && !self.lost_files.contains(&ino) {
                 self.lost_files.push(ino);
             }

@@ -10,7 +10,7 @@ use pelago_holder::Holder;
 use pelago_wire::{
     Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind,
     Granted, Handle, InodeId, LeaseHolder, LeasedDone, LeasedService, Leases, Name, OpenFlags,
-    OpenId, RenameFlags, Reply, Request, Service, SetAttr, WriteEra, WriteFlags,
+    OpenId, RenameFlags, Reply, Request, Service, SetAttr, Touched, WriteEra, WriteFlags,
 };
 
 const DIR: Handle = Handle::ROOT;
@@ -61,6 +61,9 @@ impl RecordingServer {
                 true => (Ok(Reply::Data(Buffer::new(b"bytes".to_vec()))), Leases::default()),
                 false => (Err(Code::BadOpen.into()), Leases::default()),
             },
+            Request::Read { size, .. } => {
+                (Ok(Reply::Data(Buffer::new(vec![0; *size as usize]))), Leases::default())
+            }
             Request::Write { open, .. } if self.lost_lock == Some(*open) => {
                 (Err(Code::Io.into()), Leases::default())
             }
@@ -352,4 +355,29 @@ fn an_answer_that_comes_after_the_leases_have_ended_is_not_cached() {
     assert_eq!(look_up(true), 1);
     assert_eq!(look_up(false), 2, "it was not cached");
     assert_eq!(look_up(false), 2);
+}
+
+/// Another session may have written since, although the session has the lease again.
+#[test]
+fn bytes_that_were_read_ahead_end_with_the_lease() {
+    let recalled: Arc<[Touched]> = Arc::new([Touched::Node(FILE.ino)]);
+    let ends: [&dyn Fn(&Holder); 3] = [
+        &|holder| holder.recalled(Arc::clone(&recalled), Box::new(|| {})),
+        &|holder| holder.lost(),
+        &|holder| holder.everything_recalled(Box::new(|| {})),
+    ];
+    for end in ends {
+        let server = Arc::new(RecordingServer::default());
+        let holder = Holder::new(Arc::clone(&server) as _);
+        let open = Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open: OPEN };
+        let read = |offset| ask(&holder, Request::Read { open: OPEN, offset, size: 4 }, b"");
+        ask(&holder, open.clone(), b"");
+        [0, 4, 8].into_iter().for_each(read);
+        assert_eq!(*server.requests.lock(), ["open", "read", "read"], "two of three are sent");
+        end(&holder);
+        ask(&holder, open, b"");
+        server.requests.lock().clear();
+        read(12);
+        assert_eq!(*server.requests.lock(), ["read"]);
+    }
 }

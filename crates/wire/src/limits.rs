@@ -255,6 +255,8 @@ pub const DIRTY_BYTES: usize = 16 << 20;
 /// its [`SESSION_MUTATIONS`] to them until they are answered in a new epoch, in which nothing else
 /// is.
 pub const DIRTY_WRITES: usize = 512;
+/// Files whose bytes a client reads ahead through opens that write, with [`IO_BYTES`] each at most.
+pub const READ_AHEAD_FILES: usize = 16;
 /// How long a client keeps back bytes, in milliseconds.
 pub const WRITE_BEHIND_MILLIS: u64 = 100;
 /// Bytes of a target or an extended attribute that a client keeps.

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pelago_random::bytes_of;
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::process::Signal;
 
@@ -21,6 +22,8 @@ use crate::harness::program::until;
 const QUIET: Duration = Duration::from_millis(300);
 /// Attempts of one operation.
 pub(crate) const ATTEMPTS: u32 = 5;
+/// Bytes of the large file.
+const LARGE: usize = 1 << 20;
 /// Names in the directory that is listed.
 const NAMES: u64 = 100;
 
@@ -124,6 +127,19 @@ fn an_operation_asks_the_server_at_most_so_often() {
         });
         counted.expect(1, "mkdir", |turn| {
             mkdirat(&dir, format!("d{turn}"), Mode::RWXU).unwrap();
+        });
+        // The kernel reads ahead only for opens that do not write: of 1 MiB in pieces of 8 KiB.
+        fs::write(counted.world.volume.files().join("large"), bytes_of(1, LARGE)).unwrap();
+        counted.expect(12, "open to write, read in pieces and close", |_| {
+            let large = counted.mount.path("large");
+            let mut file = File::options().read(true).write(true).open(large).unwrap();
+            let mut piece = [0; 8192];
+            let mut read = Vec::new();
+            while read.len() < LARGE {
+                file.read_exact(&mut piece).unwrap();
+                read.extend_from_slice(&piece);
+            }
+            assert!(read == bytes_of(1, LARGE));
         });
         for turn in 0..ATTEMPTS {
             drop(create(&dir, &format!("u{turn}")));

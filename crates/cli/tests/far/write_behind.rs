@@ -78,6 +78,43 @@ fn two_mounts_that_write_one_file_read_each_other() {
     });
 }
 
+/// A mount reads ahead through an open that writes, and shows what another one writes there.
+#[test]
+fn bytes_that_were_read_ahead_are_those_that_were_written_last() {
+    const PIECE: usize = 8192;
+    on_server(|world| {
+        let [one, other] = world.mount_both();
+        let open = |path| OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let own = world.volume.files().join("file");
+        let mut expected = bytes_of(7, 64 * PIECE);
+        fs::write(&own, &expected).unwrap();
+        let reader = open(one.path("file"));
+        let mut piece = [0; PIECE];
+        for at in 0..64usize {
+            reader.read_exact_at(&mut piece, (at * PIECE) as u64).unwrap();
+            assert!(piece == expected[at * PIECE..][..PIECE], "piece {at}");
+            // What is written is in the next piece, or in one after it.
+            let offset = ((at + 1 + at % 3) * PIECE + 100).min(63 * PIECE);
+            let written = [at as u8; 500];
+            match at % 7 {
+                1 => reader.write_all_at(&written, offset as u64).unwrap(),
+                2 => open(one.path("file")).write_all_at(&written, offset as u64).unwrap(),
+                3 => open(other.path("file")).write_all_at(&written, offset as u64).unwrap(),
+                4 => open(own.clone()).write_all_at(&written, offset as u64).unwrap(),
+                5 => {
+                    // All after it is zero.
+                    reader.set_len(offset as u64).unwrap();
+                    reader.set_len(64 * PIECE as u64).unwrap();
+                    expected[offset..].fill(0);
+                    continue;
+                }
+                _ => continue,
+            }
+            expected[offset..offset + written.len()].copy_from_slice(&written);
+        }
+    });
+}
+
 /// The pages that a program has written through a mapping reach the server before another mount
 /// writes elsewhere in them.
 #[test]

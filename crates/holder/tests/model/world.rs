@@ -151,7 +151,7 @@ pub(crate) struct Opened {
 /// The value of a part of a file, of 8 bytes.
 pub(crate) type Value = u64;
 /// Parts of a file.
-pub(crate) const PARTS: u64 = 3;
+pub(crate) const PARTS: u64 = 4;
 
 /// The server.
 pub(crate) struct Server {
@@ -417,10 +417,12 @@ impl Server {
                 Ok(Reply::Done)
             }
             Request::Flush { .. } => Ok(Reply::Done),
-            Request::Read { open, offset, .. } => {
+            Request::Read { open, offset, size } => {
                 let Opened { ino, .. } = self.opens.get(open).ok_or(Code::BadOpen)?;
-                let value = self.bytes[ino][usize::try_from(offset / 8).unwrap()];
-                Ok(Reply::Data(Buffer::new(value.to_le_bytes().to_vec())))
+                let from = usize::try_from(offset / 8).unwrap();
+                let parts = self.bytes[ino].iter().skip(from).take(*size as usize / 8);
+                let bytes = parts.flat_map(|value| value.to_le_bytes()).collect();
+                Ok(Reply::Data(Buffer::new(bytes)))
             }
             _ => Err(Code::NotSupported.into()),
         }

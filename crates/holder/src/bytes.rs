@@ -1,0 +1,57 @@
+//! Reads of files on whose bytes the session has the lease, and the end of that lease.
+
+use pelago_wire::{InodeId, OpenId, Request};
+
+use crate::read_ahead::LargerRead;
+use crate::state::State;
+
+impl State {
+    /// Returns the bytes of a read, if all of them were read ahead under the lease on the bytes of
+    /// the file.
+    pub(crate) fn bytes_ahead(&mut self, open: OpenId, offset: u64, size: u32) -> Option<&[u8]> {
+        let ino = self.opens.written_inode(open)?;
+        self.dirty.leased_size(ino)?;
+        self.read_ahead.take(ino, offset, usize::try_from(size).ok()?)
+    }
+
+    /// Has a read ask for more than the program wants, if it continues the one before, and its file
+    /// is under the lease on its bytes. Returns the larger read.
+    pub(crate) fn read_bytes_ahead(&mut self, request: &mut Request) -> Option<LargerRead> {
+        let Request::Read { open, offset, size } = request else { return None };
+        let ino = self.opens.written_inode(*open)?;
+        self.dirty.leased_size(ino)?;
+        let most = usize::try_from(*size).ok()?;
+        let (number, asked) = self.read_ahead.plan(ino, *offset, most)?;
+        *size = u32::try_from(asked).ok()?;
+        Some(LargerRead { ino, offset: *offset, most, number })
+    }
+
+    /// Keeps the bytes of a reply to a larger read.
+    pub(crate) fn keep_bytes(&mut self, read: &LargerRead, bytes: Vec<u8>) {
+        if self.dirty.leased_size(read.ino).is_some() {
+            self.read_ahead.keep(read, bytes);
+        }
+    }
+
+    /// Changes bytes that were read ahead as a buffered write does.
+    pub(crate) fn write_ahead(&mut self, ino: InodeId, offset: u64, bytes: &[u8]) {
+        self.read_ahead.write(ino, offset, bytes);
+    }
+
+    /// Drops the bytes of a file that were read ahead.
+    pub(crate) fn end_read_ahead(&mut self, ino: InodeId) {
+        self.read_ahead.end(ino);
+    }
+
+    /// Ends the lease on the bytes of a file.
+    pub(crate) fn end_bytes(&mut self, ino: InodeId) {
+        self.dirty.end_lease(ino);
+        self.read_ahead.end(ino);
+    }
+
+    /// Ends the leases on the bytes of all files.
+    pub(crate) fn end_all_bytes(&mut self) {
+        self.dirty.end_all();
+        self.read_ahead.end_all();
+    }
+}
