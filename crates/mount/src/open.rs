@@ -10,8 +10,9 @@
 //!
 //! In a mount under leases an open that only reads (no append, no truncation, no strict atime) uses
 //! pages while the attributes of the file are under a lease. All other opens bypass the pages: so
-//! the server sees each write at once, and each read returns the bytes that others have written. The
-//! holder below reads ahead for them, while it has the lease on the bytes (`holder::read_ahead`).
+//! the server sees each write at once, and each read returns the bytes that others have written.
+//! The holder below reads ahead for them, while it has the lease on the bytes
+//! (`holder::read_ahead`).
 
 use std::io;
 use std::os::fd::AsFd;
