@@ -27,6 +27,7 @@ use pelago_wire::{InodeId, Touched};
 
 pub use grantor::{Announced, Grantor, Recall};
 
+mod granted;
 mod grantor;
 mod recency;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use pelago_data::OpenKey;
-use pelago_wire::id_map::KeyedMap;
+use pelago_wire::id_map::{IdSet, KeyedMap};
 use pelago_wire::{InodeId, LocalCache, SessionId, Touched, WriteEra};
 
 /// The sessions besides [`SessionId::DIRECT`].
@@ -35,7 +35,7 @@ impl Drop for Unannounced {
 
 #[derive(Default)]
 struct State {
-    sessions: HashSet<SessionId>,
+    sessions: IdSet<SessionId>,
     /// The inodes that these sessions have open for writing.
     writes: KeyedMap<OpenKey, InodeId>,
     /// Number of changes that were announced and are not answered; they may outlast their session.
@@ -199,7 +199,7 @@ impl OtherSessions {
 
     /// Returns all sessions.
     pub(crate) fn all(&self) -> HashSet<SessionId> {
-        self.state.lock().sessions.clone()
+        self.state.lock().sessions.iter().copied().collect()
     }
 
     /// Records an open for writing, whose change of the inode has begun.

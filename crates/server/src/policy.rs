@@ -25,6 +25,7 @@ use pelago_meta::shard::{Placement, RevokedCredential, Shard};
 use pelago_store::clock;
 use pelago_store::folder::Folder;
 use pelago_store::volume::{self, VolumeId};
+use pelago_wire::id_map::KeyedMap;
 use pelago_wire::{
     Code, Error, GuestGrant, GuestRefusal, InodeId, Name, OpenId, Operation, SessionId, Time,
     limits,
@@ -140,7 +141,7 @@ pub(crate) struct Guest {
     address: Option<String>,
     audit: SessionAudit,
     /// The opens by which it has created files, which it may write by them.
-    made: Mutex<HashMap<OpenId, InodeId>>,
+    made: Mutex<KeyedMap<OpenId, InodeId>>,
     /// The files and directories that it has made. Taken before the locks of the shard and of the
     /// revocations.
     made_nodes: Mutex<MadeNodes>,
@@ -217,7 +218,7 @@ impl Guest {
     }
 
     /// Returns the opens by which the guest has created files.
-    pub(crate) fn made(&self) -> MutexGuard<'_, HashMap<OpenId, InodeId>> {
+    pub(crate) fn made(&self) -> MutexGuard<'_, KeyedMap<OpenId, InodeId>> {
         self.made.lock()
     }
 }
@@ -527,12 +528,11 @@ impl Policy {
         dir: InodeId,
         sought: Sought<'_>,
     ) -> Result<RightSet, Error> {
-        let Sought { operation, rights, terms: Terms { rights_number, seconds } } = sought;
+        let Sought { operation, rights, terms } = sought;
         let directory_moves = position.directory_moves;
-        // Both only grow, so that the sum is equal only if both are.
-        let attached = guest.attached.count() as u64;
-        let rights_number = rights_number + attached;
-        let epoch = Epoch { directory_moves, rights_number };
+        let seconds = terms.seconds;
+        let attached = guest.attached.count();
+        let epoch = epoch(directory_moves, terms, attached);
         let at = DecidedAt { dir, object: position.ino, version: position.version };
         if let Some(granted) = guest.last_directory.get(at, epoch, seconds) {
             return Ok(granted);
@@ -548,7 +548,7 @@ impl Policy {
         if let [.., above, _] = *ancestors.dirs
             && has_rights_of_above(guest, &policy, dir)
             && let Some(granted) = self.decisions.inherit(guest, above, at, epoch, seconds)
-            && guest.attached.count() as u64 == attached
+            && guest.attached.count() == attached
         {
             // No chain was attached meanwhile, which might count above and not here.
             return Ok(granted);
@@ -595,6 +595,20 @@ impl Policy {
             known.decide(right, decision.is_granted);
         }
         Ok(known.granted)
+    }
+
+    /// Returns the rights of a guest to a directory, if it is the one about which it has asked
+    /// last, and nothing but the directory and the time decides.
+    pub(crate) fn last_rights(
+        &self,
+        guest: &Guest,
+        shard: &Shard,
+        dir: InodeId,
+    ) -> Option<RightSet> {
+        let terms = self.terms();
+        let attached = guest.attached.count();
+        let epoch = epoch(shard.directory_moves(), terms, attached);
+        guest.last_directory.get(DecidedAt::directory(dir), epoch, terms.seconds)
     }
 
     /// Returns whether a guest has a right to a directory by a chain that grants it for all below
@@ -695,6 +709,13 @@ impl Policy {
     fn is_root(&self, key: &Principal) -> bool {
         self.roots.as_ref().is_some_and(|roots| roots.has(key))
     }
+}
+
+/// Returns the circumstances of the decisions about a guest that has attached so many chains.
+const fn epoch(directory_moves: u64, terms: Terms, attached: usize) -> Epoch {
+    // Both only grow, so that the sum is equal only if both are.
+    let rights_number = terms.rights_number + attached as u64;
+    Epoch { directory_moves, rights_number }
 }
 
 /// Returns whether the rights of a guest to a directory are those to the directory above it: all

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pelago_wire::{InodeId, LeaseMoment, Recalled, SessionId, Touched, limits};
 
+use super::granted::GrantedLeases;
 use super::recency::Recency;
 use super::writer::Writer;
 use super::{ChangeId, Leased};
@@ -47,7 +48,7 @@ pub(super) struct Subject {
 /// The leases and recalls of a session.
 #[derive(Debug, Default)]
 pub(super) struct Holder {
-    leases: HashSet<Leased>,
+    leases: GrantedLeases,
     /// The files on whose bytes it has the lease.
     pub(super) writes: HashSet<InodeId>,
     last_recall: u64,
@@ -141,13 +142,13 @@ impl Grantor {
             return false;
         }
         let holder = self.sessions.entry(session).or_default();
-        if holder.leases.contains(&on) {
+        if holder.leases.contains(on) {
             return true;
         }
         if is_full || holder.leases.len() >= limits::SESSION_LEASES {
             return false;
         }
-        holder.leases.insert(on);
+        holder.leases.add(on);
         self.leases += 1;
         self.subjects.entry(on).or_default().holders.push(session);
         true
@@ -174,7 +175,7 @@ impl Grantor {
     /// Returns whether a session has this lease.
     #[must_use]
     pub fn has(&self, session: SessionId, on: Leased) -> bool {
-        self.sessions.get(&session).is_some_and(|holder| holder.leases.contains(&on))
+        self.sessions.get(&session).is_some_and(|holder| holder.leases.contains(on))
     }
 
     /// Returns whether the client of a session may use what it has cached: it has a lease, or has
@@ -211,12 +212,9 @@ impl Grantor {
         else {
             return Vec::new();
         };
-        let node = |on: &Leased| match on {
-            Leased::Node(ino) => Some(*ino),
-            Leased::Names(_) => None,
-        };
-        // In the order of a hash table: nothing says which of them is needed again.
-        let nodes: Vec<InodeId> = holder.leases.iter().filter_map(node).take(TAKEN).collect();
+        // Nothing says which of them is needed again, but the files of the last minutes are more
+        // likely to be.
+        let nodes = holder.leases.oldest_nodes(TAKEN);
         for ino in &nodes {
             self.remove(victim, Leased::Node(*ino));
         }
@@ -321,7 +319,7 @@ impl Grantor {
     fn bar(&mut self, session: SessionId, change: ChangeId) -> Option<Recall> {
         let holder = self.sessions.entry(session).or_default();
         holder.barred += 1;
-        let mut all: Vec<Leased> = holder.leases.iter().copied().collect();
+        let mut all: Vec<Leased> = holder.leases.iter().collect();
         let writes: Vec<InodeId> = holder.writes.iter().copied().collect();
         all.iter().for_each(|on| self.remove(session, *on));
         for ino in writes {
@@ -385,7 +383,7 @@ impl Grantor {
         else {
             return Vec::new();
         };
-        for on in leases {
+        for on in leases.iter() {
             self.leases -= 1;
             if let Some(subject) = self.subjects.get_mut(&on) {
                 subject.holders.retain(|other| *other != session);
@@ -479,7 +477,7 @@ impl Grantor {
 
     fn remove(&mut self, session: SessionId, on: Leased) {
         let holder = self.sessions.get_mut(&session);
-        if holder.is_some_and(|holder| holder.leases.remove(&on)) {
+        if holder.is_some_and(|holder| holder.leases.remove(on)) {
             self.leases -= 1;
             if let Some(subject) = self.subjects.get_mut(&on) {
                 subject.holders.retain(|other| *other != session);

@@ -241,6 +241,29 @@ fn leases_are_bounded_by_session_and_in_all() {
     assert!(grant(&mut grantor, TWO, FILE));
 }
 
+/// A session that works with less than its limit again and again loses none of it, whatever it
+/// had before.
+#[test]
+fn the_leases_that_were_granted_first_are_recalled_first() {
+    let node = |number| Leased::Node(InodeId::from_raw(number));
+    let most = limits::SESSION_LEASES as u64;
+    let mut grantor = grantor();
+    assert!((0..most).all(|number| grant(&mut grantor, ONE, node(number))));
+    let mut ask = |number| {
+        let has = grantor.has(ONE, node(number));
+        if !has && !grant(&mut grantor, ONE, node(number)) {
+            grantor.make_room(ONE);
+            assert!(grant(&mut grantor, ONE, node(number)), "there is room");
+        }
+        has
+    };
+    let rounds: Vec<u64> = (0..3)
+        .map(|_| (most..most + most / 2).filter(|number| !ask(*number)).count() as u64)
+        .collect();
+    assert_eq!(rounds, [most / 2, 0, 0], "leases that are granted anew in each round");
+    assert!((most / 2 + 512..most).all(ask), "the newest of those from before are left");
+}
+
 #[test]
 fn leases_on_bytes_count_in_the_limit() {
     let mut grantor = Grantor::new(2);

@@ -39,6 +39,10 @@ pub(super) struct Chain {
     pub(super) may_change: bool,
     /// The folders that the links name; `None` if a move of any directory may change the rights.
     pub(super) folders: Option<Box<[u64]>>,
+    /// True if all links that grant something have the form of Pelago's shares.
+    pub(super) is_of_shares: bool,
+    /// True if one of these ends at a time.
+    pub(super) has_end: bool,
 }
 
 /// A credential of a chain.
@@ -100,6 +104,9 @@ impl Chain {
         }
         let begun = chain_ids(links.iter().map(|link| link.id));
         let reads = |attribute| links.iter().any(|link| may_read(&link.assertion, attribute));
+        let granting = grants(&links);
+        let is_of_shares = granting.iter().all(|link| link.share.is_some());
+        let has_end = granting.iter().any(|link| link.has_end());
         Ok(Self {
             id: begun.last().copied().unwrap_or_default(),
             begins_with: chain_text(&begun),
@@ -111,6 +118,8 @@ impl Chain {
             reads_address: reads(attribute::ADDRESS),
             may_change: links.iter().any(Link::may_grant_change),
             folders: folders_of(&links),
+            is_of_shares,
+            has_end,
             links,
         })
     }
@@ -142,6 +151,11 @@ impl Chain {
         }
         Ok(())
     }
+}
+
+/// Returns the links that grant something. A licence grants nothing by itself, and has no end.
+fn grants(links: &[Link]) -> Vec<&Link> {
+    links.iter().filter(|link| link.licence.is_none()).collect()
 }
 
 /// Returns whether each link that a licensee of a licence has signed is bound to a chain with which
@@ -187,6 +201,11 @@ fn are_connected(links: &[Link], policy: &Assertion, principal: &Principal) -> b
 }
 
 impl Link {
+    /// Returns whether it is a share that ends at a time.
+    fn has_end(&self) -> bool {
+        self.share.as_ref().is_some_and(|share| share.until.is_some())
+    }
+
     /// Reads a credential. Its signature is not verified yet.
     pub(super) fn read(text: &[u8]) -> Result<Self, GuestRefusal> {
         let assertion =

@@ -38,6 +38,13 @@ pub(super) struct DecidedAt {
     pub(super) version: Option<u64>,
 }
 
+impl DecidedAt {
+    /// Returns the directory itself as the object of a decision.
+    pub(super) const fn directory(dir: InodeId) -> Self {
+        Self { dir, object: dir, version: None }
+    }
+}
+
 /// Something whose rights are cached: a directory, with all in it, or one object there.
 type CacheKey = (SessionId, InodeId, Option<InodeId>);
 
@@ -51,8 +58,8 @@ pub(super) struct Decided {
 
 impl Decided {
     /// Returns whether all rights were decided.
-    pub(super) fn knows_all(self) -> bool {
-        self.decided.has_all(RightSet::of(&Right::ALL))
+    pub(super) const fn knows_all(self) -> bool {
+        self.decided.has_all(RightSet::ALL)
     }
 
     /// Returns whether a right was decided.

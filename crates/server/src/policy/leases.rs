@@ -8,11 +8,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use pelago_keynote::Grant;
 use pelago_meta::shard::Shard;
 use pelago_store::clock;
 use pelago_wire::{Code, Error, InodeId, SessionId, limits};
 
+use super::chain::Chain;
 use super::{Guest, Policy, Roots};
 
 /// The number of attempts to find the directories above two others while directories move.
@@ -44,14 +44,9 @@ impl Policy {
     /// test of which it is not known which moves change its result. The leases of a session end
     /// before the chain that it began with does, and may outlive an attached one: that has no end.
     pub(crate) fn may_lease(&self, guest: &Guest) -> bool {
-        let is_plain = guest.chains().iter().all(|chain| {
-            let is_first = chain.id == guest.chain.id;
-            let ends = |share: &Grant| share.until.is_some();
-            // A licence grants nothing by itself, and has no end.
-            let links = chain.links.iter().filter(|link| link.licence.is_none());
-            let mut shares = links.map(|link| link.share.as_ref());
-            shares.all(|share| share.is_some_and(|share| is_first || !ends(share)))
-        });
+        let prevents =
+            |chain: &Chain| !chain.is_of_shares || chain.has_end && chain.id != guest.chain.id;
+        let is_plain = !guest.any_chain(prevents);
         let policy = self.roots.as_ref().and_then(Roots::policy);
         is_plain && policy.is_some_and(|policy| policy.conditions().is_none())
     }
@@ -120,7 +115,7 @@ impl Policy {
     }
 
     /// Returns the seconds since 1970 at which a chain ends, if one of its links has an end.
-    pub(super) fn end_of(chain: &super::Chain) -> Option<u64> {
+    pub(super) fn end_of(chain: &Chain) -> Option<u64> {
         let ends = chain.links.iter().filter_map(|link| link.share.as_ref()?.until.as_deref());
         ends.filter_map(|until| super::moment::seconds_of(until.as_bytes())).min()
     }

@@ -1,8 +1,9 @@
 //! The files and directories that a session of a guest has made, for each of which it may ask for a
 //! credential.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use pelago_wire::id_map::IdMap;
 use pelago_wire::{Code, Error, InodeId, Name, limits};
 
 /// The place of a node when a credential for it was issued first. It is part of the text, so that a
@@ -25,7 +26,7 @@ struct Issued {
 /// The nodes that a session has made: the last [`limits::MADE_NODES`].
 #[derive(Default)]
 pub(super) struct MadeNodes {
-    nodes: HashMap<InodeId, Issued>,
+    nodes: IdMap<InodeId, Issued>,
     /// The same nodes in the order in which they were made.
     order: VecDeque<InodeId>,
     /// The number of credentials that were issued, also for nodes that are forgotten.

@@ -7,6 +7,9 @@ use pelago_keynote::Right;
 pub(crate) struct RightSet(u8);
 
 impl RightSet {
+    /// All rights.
+    pub(crate) const ALL: Self = Self::of(&Right::ALL);
+
     /// Returns the set of these rights.
     pub(crate) const fn of(mut rights: &[Right]) -> Self {
         let mut set = Self(0);

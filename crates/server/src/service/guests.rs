@@ -14,9 +14,9 @@ use std::sync::atomic::{Ordering, fence};
 
 use pelago_keynote::Right;
 use pelago_wire::{
-    Attr, Bulk, Code, Context, DirEntry, Done, Effect, Error, ForGuest, GuestGrant, GuestRefusal,
-    GuestSubject, Handle, InodeId, LockMode, OpenEffect, Operation, RecordedPeer, Replayed, Reply,
-    Request, SessionId, SessionRecord, VolumeStats, xattr,
+    Attr, Bulk, Code, Context, Description, DirEntry, Done, Effect, Error, ForGuest, GuestGrant,
+    GuestRefusal, GuestSubject, Handle, InodeId, LockMode, OpenEffect, Operation, RecordedPeer,
+    Replayed, Reply, Request, SessionId, SessionRecord, VolumeStats, xattr,
 };
 use smallvec::smallvec;
 
@@ -55,6 +55,7 @@ struct GuestCall {
     terms: Terms,
     context: Context,
     request: Request,
+    operation: Operation,
     /// The number of earlier attempts.
     attempt: u32,
 }
@@ -82,8 +83,11 @@ impl Dispatcher {
         let replayed = context.replayed.map(|replayed| Replayed { time: None, ..replayed });
         let request = searching::by_user(request, &user);
         let context = Context { uid: user.uid, gid: user.gid, replayed, ..*context };
-        let mut call = GuestCall { dispatcher, guest, user, terms, context, request, attempt: 0 };
-        match call.is_change() {
+        let Description { operation, effect, .. } = request.describe();
+        let attempt = 0;
+        let mut call =
+            GuestCall { dispatcher, guest, user, terms, context, request, operation, attempt };
+        match call.is_change(effect) {
             true => call.change(bulk, later),
             false => call.begin(later),
         }
@@ -122,6 +126,9 @@ impl Dispatcher {
         right: Right,
     ) -> bool {
         let parts = &self.parts;
+        if let Some(rights) = parts.policy.last_rights(guest, &parts.shard, node) {
+            return rights.has(right);
+        }
         // Guests whose credentials ask for the operation have no leases.
         let operation = Operation::List;
         let rights = GuestRights { parts, guest, session, operation, terms: None };
@@ -161,10 +168,10 @@ impl Dispatcher {
 
 impl GuestCall {
     /// Returns whether the request changes something, so that it must not be repeated.
-    fn is_change(&self) -> bool {
+    fn is_change(&self, effect: Effect) -> bool {
         let is_lock = matches!(self.request.opens(), OpenEffect::Locks { .. })
             || matches!(self.request, Request::ReclaimLock { .. });
-        match self.request.describe().effect {
+        match effect {
             Effect::None => is_lock,
             Effect::Once => false,
             Effect::Commit | Effect::Change { .. } => true,
@@ -279,9 +286,9 @@ impl GuestCall {
     /// Returns the rights of the guest under these terms; `None` if they are read for each
     /// decision.
     fn rights(&self, terms: Option<Terms>) -> GuestRights<'_> {
-        let session = self.context.session;
-        let operation = self.request.describe().operation;
-        GuestRights { parts: &self.dispatcher.parts, guest: &self.guest, session, operation, terms }
+        let Self { guest, context, operation, .. } = self;
+        let parts = &self.dispatcher.parts;
+        GuestRights { parts, guest, session: context.session, operation: *operation, terms }
     }
 
     fn modes(&self) -> UserModes<'_> {
