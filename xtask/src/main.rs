@@ -130,7 +130,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "sim-mutants",
         arguments: "[WORD]",
-        does: "plants bugs in a copy of the sources, and has the simulation find each",
+        does: "plants bugs in a copy of the sources, and has the simulation or a test find each",
         run: sim::mutants::run,
     },
     Verb {

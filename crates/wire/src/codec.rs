@@ -9,6 +9,7 @@ use field::{Field, Reader};
 use fields::ErrorPayload;
 pub use fields::RECORDS;
 use lists::RecalledThings;
+pub use lists::chain_bytes;
 pub use tables::{REPLIES, REQUESTS};
 
 use crate::attr::{Attr, Time};

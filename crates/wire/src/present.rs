@@ -73,6 +73,26 @@ mod tests {
         }
     }
 
+    /// What is not sent is not read either, in a frame that has room for more.
+    #[test]
+    fn a_chain_has_as_many_bytes_as_its_limit_says() {
+        let longest = vec![b'x'; limits::CREDENTIAL_BYTES];
+        let body = |last: usize| {
+            let mut body = vec![4, 0];
+            for text in [&longest, &longest, &longest, &longest[..last].to_vec()] {
+                body.extend(u16::try_from(text.len()).unwrap().to_le_bytes());
+                body.extend(text);
+            }
+            body
+        };
+        let last = limits::CREDENTIAL_BYTES - 10;
+        let most = Present::decode(&body(last)).unwrap();
+        assert_eq!(most.encode().map(|body| body.len()), Ok(limits::CHAIN_BYTES));
+        for more in 1..=10 {
+            assert!(Present::decode(&body(last + more)).is_err(), "{more} bytes more");
+        }
+    }
+
     #[test]
     fn a_body_of_other_bytes_is_refused() {
         let body = of(&[b"one", b"two"]).encode().unwrap();

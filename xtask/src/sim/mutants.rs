@@ -1,5 +1,5 @@
-//! `sim-mutants`: plants bugs, one at a time. The simulation finds each, or a test trips the
-//! assertion of an invariant.
+//! `sim-mutants`: plants bugs, one at a time. The simulation finds each, or a test of guests does,
+//! or a test trips the assertion of an invariant.
 
 mod guests;
 mod invariants;
@@ -9,6 +9,8 @@ use std::process::Command;
 
 use pelago_testbed::{VerbResult, verdict, workspace};
 
+use self::guests::Tested;
+use self::invariants::{BUILD_LIMIT, LIMIT};
 use self::planted::{Copy, Mutant};
 
 /// Each bug is found within so many seeds.
@@ -180,7 +182,8 @@ pub(crate) fn stale<'a>(
     text_of: impl Fn(&str) -> Option<&'a str>,
 ) -> Vec<(&'static str, &'static str)> {
     let count = |mutant: &Mutant| text_of(mutant.file).map(|it| it.matches(mutant.from).count());
-    let all = MUTANTS.iter().chain(guests::MUTANTS).chain(invariants::mutants());
+    let tested = guests::TESTED.iter().map(|tested| &tested.mutant);
+    let all = MUTANTS.iter().chain(guests::MUTANTS).chain(tested).chain(invariants::mutants());
     let stale = all.filter(|mutant| count(mutant) != Some(1));
     stale.map(|mutant| (mutant.name, mutant.file)).collect()
 }
@@ -204,25 +207,63 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
         })?;
         note(found, mutant.name, &mut left);
     }
-    let is_meant = |mutant: &&Mutant| mutant.name.contains(filter);
-    if guests::MUTANTS.iter().any(|mutant| is_meant(&mutant)) {
-        // All are in one program, which takes minutes to build.
-        copy.with_all(guests::MUTANTS, || {
-            build(&copy, "all bugs of guests")?;
-            for (number, mutant) in guests::MUTANTS.iter().enumerate() {
-                if is_meant(&mutant) {
-                    tried += 1;
-                    let mut run = program(&copy, GUEST_SEEDS);
-                    let found = simulate(run.env(planted::SWITCHED, number.to_string()))?;
-                    note(found, mutant.name, &mut left);
-                }
-            }
-            Ok(())
-        })?;
-    }
+    run_guests(&copy, filter, &mut tried, &mut left)?;
     left.iter().for_each(|line| println!("{line}"));
     println!("{tried} bugs planted, {} not found", left.len());
     verdict(left.is_empty())
+}
+
+/// Plants each bug of guests whose name has the filter in it. All are in one build, which takes
+/// minutes. The simulation finds some, tests of the server the others.
+fn run_guests(
+    copy: &Copy,
+    filter: &str,
+    tried: &mut u32,
+    left: &mut Vec<String>,
+) -> Result<(), String> {
+    let is_meant = |mutant: &Mutant| mutant.name.contains(filter);
+    let tested = || guests::TESTED.iter().map(|tested| &tested.mutant);
+    let all: Vec<&Mutant> = guests::MUTANTS.iter().chain(tested()).collect();
+    if !all.iter().any(|mutant| is_meant(mutant)) {
+        return Ok(());
+    }
+    copy.with_all(&all, || {
+        if guests::MUTANTS.iter().any(is_meant) {
+            build(copy, "all bugs of guests")?;
+        }
+        for (number, mutant) in guests::MUTANTS.iter().enumerate() {
+            if is_meant(mutant) {
+                *tried += 1;
+                let mut run = program(copy, GUEST_SEEDS);
+                let found = simulate(run.env(planted::SWITCHED, number.to_string()))?;
+                note(found, mutant.name, left);
+            }
+        }
+        for (index, Tested { mutant, test }) in guests::TESTED.iter().enumerate() {
+            if is_meant(mutant) {
+                *tried += 1;
+                match fails(copy, test, guests::MUTANTS.len() + index)? {
+                    true => println!("found by {test}: {}", mutant.name),
+                    false => left.push(format!("not found by {test}: {}", mutant.name)),
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Returns whether a test of the server's guests fails in a copy with the bug of this number.
+fn fails(copy: &Copy, test: &str, number: usize) -> Result<bool, String> {
+    let test = format!("guests::{test}");
+    let built = [&["test", "--release", "--test", "clients"], &workspace::ALL[..]].concat();
+    let said = copy.cargo_within(BUILD_LIMIT, &[built.as_slice(), &["--no-run"]].concat())?;
+    let run = [built.as_slice(), &["--", "--exact", &test]].concat();
+    let told = copy.cargo_switched(LIMIT, &run, number)?;
+    match (told.contains("test result: FAILED. 0 passed; 1 failed"), told.contains("1 passed")) {
+        (true, _) => Ok(true),
+        (false, true) => Ok(false),
+        (false, false) => Err(format!("{test} does not run: {said}{told}")),
+    }
 }
 
 /// Prints the seed that has found a bug, or adds the bug to those that are left.

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::harness::program::Ran;
 use crate::machines::hands::Hands;
-use crate::machines::lab::{Lab, lock_holder, pid_of};
+use crate::machines::lab::{Lab, kill, lock_holder, pid_of};
 use crate::machines::network::{Machine, tried};
 
 /// Alice's machine with a volume, and the machines of Bob and of Carol, who are strangers there.
@@ -74,11 +74,22 @@ impl Three {
         ran
     }
 
+    /// Kills Alice's server, and starts the next one.
+    fn kill_and_start(&self) {
+        let volume = self.alice.home.join("pelago");
+        kill(lock_holder(&volume));
+        self.alice.types("pelago up ~/pelago --detach");
+        self.lab.ends(lock_holder(&volume));
+    }
+
     /// Unmounts everything, and checks the volume.
     fn finish(self) {
-        for machine in [&self.carol, &self.bob] {
-            machine.types("pelago unmount ~/shared --timeout 100");
-        }
+        self.carol.types("pelago unmount ~/shared --timeout 100");
+        self.finish_without_carol();
+    }
+
+    fn finish_without_carol(self) {
+        self.bob.types("pelago unmount ~/shared --timeout 100");
         self.alice.types("pelago unmount -V ~/pelago --timeout 100");
         let log = fs::read_to_string(self.alice.home.join("pelago/log")).unwrap();
         assert!(!log.contains("panicked"), "{log}");
@@ -348,4 +359,30 @@ fn what_a_stranger_has_made_he_hands_on_until_his_own_share_ends() {
     drop(carol);
     three.bob.types("pelago unmount ~/own --timeout 100");
     three.finish();
+}
+
+/// The answer is a promise: the next run takes the credential, and takes it back with the share.
+#[test]
+fn an_issued_credential_holds_after_kills_of_the_server() {
+    let says = ["to be read, added to, until ", " UTC\n"];
+    let Some(three) = Three::with("--rights rxc", says) else { return };
+    let issue = "pelago credential ~/shared/made --out";
+    three.bob.types(&format!("echo bobs > ~/shared/made && {issue} ~/made.cred"));
+    three.kill_and_start();
+    let again = tried(&three.bob, &format!("{issue} ~/again.cred"));
+    assert!(again.code != Some(0), "this run has not seen who made it: {again:?}");
+    three.bob.types("mkdir ~/own && pelago attach ~/made.cred ~/own --detach");
+    let status = three.bob.types("pelago status ~/own --json --timeout 100").json();
+    three.lab.ends(pid_of(&status));
+    three.bob.types("echo more >> ~/own/made");
+    three.kill_and_start();
+    assert_eq!(three.bob.types("cat ~/own/made").out, "bobs\nmore\n");
+    three.alice.types("pelago revoke ~/docs.cred -V ~/pelago");
+    three.kill_and_start();
+    wait_for_revocation();
+    let refused = tried(&three.bob, "cat ~/own/made");
+    assert!(refused.err.contains("Permission denied"), "{refused:?}");
+    assert_eq!(three.alice.types("cat ~/pelago/files/docs/made").out, "bobs\nmore\n");
+    three.bob.types("pelago unmount ~/own --timeout 100");
+    three.finish_without_carol();
 }

@@ -19,6 +19,7 @@ use pelago_keynote::{
 use pelago_meta::shard::{Placement, Shard};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
+use pelago_wire::codec::chain_bytes;
 use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, Operation, limits};
 use rustix::fs::OFlags;
 
@@ -109,8 +110,7 @@ impl Policy {
             texts.push(licence.link.text());
         }
         texts.push(text.into_bytes());
-        let bytes: usize = texts.iter().map(Vec::len).sum();
-        if texts.len() > limits::CHAIN_LINKS || bytes > limits::CHAIN_BYTES {
+        if texts.len() > limits::CHAIN_LINKS || chain_bytes(&texts) > limits::CHAIN_BYTES {
             return Err(Code::Invalid.into());
         }
         if made.issue(ino, place, id)?

@@ -1,10 +1,14 @@
 //! Guests with the right to audit (a): they are told of others and take credentials back, where
 //! they have it and nowhere else.
 
-use pelago_keynote::{Assertion, CredentialId, Grant, Revocation, SharedName, SharedObject};
+use std::thread;
+
+use pelago_keynote::{
+    Assertion, CredentialId, Grant, Revocation, SharedName, SharedObject, policy,
+};
 use pelago_wire::{AccessPage, Code, DenialCause, GuestAccess, Handle, Reply, Request, SessionId};
 
-use super::world::{Guest, World, key, principal};
+use super::world::{Guest, POLICY_DELAY, World, key, principal};
 use crate::harness::requests::lookup;
 
 /// The number of the auditor's key.
@@ -264,6 +268,26 @@ fn only_the_chains_that_give_the_right_to_audit_decide_what_an_auditor_takes_bac
     let [to_shared, to_beside] = [*shared, *beside].map(|dir| place.link(1, 3, "rx", dir));
     assert_eq!(place.revoke(&narrow, AUDITOR, &[&to_shared], &to_shared), denied);
     assert_eq!(place.revoke(&narrow, AUDITOR, &[&to_beside], &to_beside), Ok(()));
+}
+
+/// A policy may hold for a directory and not for all below it, whatever the chains say.
+#[test]
+fn an_auditor_takes_nothing_back_below_what_the_policy_bounds() {
+    let place = Place::new();
+    let Place { world, shared, .. } = &place;
+    let auditor = place.auditor("ra", *shared);
+    let text = place.link(1, 2, "rx", *shared);
+    let roots = policy(&[principal(1)], &[]).unwrap();
+    let conditions = format!("Conditions: object == \"{:x}\";\n", shared.ino.raw());
+    world.set_policy(&format!("{roots}{conditions}"));
+    // The file is looked at twice a second.
+    thread::sleep(POLICY_DELAY);
+    assert!(place.page(&auditor, *shared, &[], SessionId(0)).is_ok(), "it may audit that one");
+    let denied = Err(Code::AccessDenied);
+    assert_eq!(place.revoke(&auditor, AUDITOR, &[&text], &text), denied);
+    world.set_policy(&roots);
+    thread::sleep(POLICY_DELAY);
+    assert_eq!(place.revoke(&auditor, AUDITOR, &[&text], &text), Ok(()));
 }
 
 /// Who has shared something with an auditor is above it.

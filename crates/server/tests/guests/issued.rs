@@ -11,10 +11,11 @@ use pelago_keynote::{
     Rights, SharedObject, policy,
 };
 use pelago_net::key::PrivateKey;
-use pelago_wire::codec::ReplyStamp;
+use pelago_wire::codec::{ReplyStamp, chain_bytes};
+use pelago_wire::present::Present;
 use pelago_wire::{
     Code, Context, FileKind, GuestRefusal, Handle, InodeId, NewMode, OpenFlags, RecordedPeer,
-    RenameFlags, Replayed, Reply, Request, SessionRecord, SetAttr, WriteFlags, limits,
+    RenameFlags, Replayed, Reply, Request, SessionId, SessionRecord, SetAttr, WriteFlags, limits,
 };
 
 use super::world::{Guest, POLICY_DELAY, World, conditioned, key, principal};
@@ -617,6 +618,49 @@ fn a_chain_of_other_conditions_or_without_room_gets_no_credential() {
     let shorter = desk.admit(last - 2, &chain).unwrap();
     let file = desk.create(&shorter, desk.dir, "third");
     assert_eq!(desk.issue(&shorter, file).map(|chain| chain.len()), Ok(limits::CHAIN_LINKS));
+}
+
+/// The answer must fit a message, and so must the frame by which its holder presents it.
+#[test]
+fn a_credential_is_issued_up_to_the_bytes_that_a_chain_may_have() {
+    let desk = Desk::new();
+    let links = u8::try_from(limits::CHAIN_LINKS).unwrap() - 2;
+    let conditions = desk.grant("rxcg").conditions();
+    // A chain from the root to the last key, whose first links have so many bytes more.
+    let chain = |more: usize| -> Texts {
+        let signers = [1].into_iter().chain(11..10 + links);
+        let link = |(at, by): (usize, u8)| {
+            let of_this = more / 4 + if at == 0 { more % 4 } else { 0 };
+            let comment = ["x".repeat(1 + if at < 4 { of_this } else { 0 })];
+            let licensee = principal(11 + u8::try_from(at).unwrap());
+            let credential = Credential { comment: &comment, licensee, conditions: &conditions };
+            credential.sign(&key(by).signing_key()).unwrap()
+        };
+        signers.enumerate().map(link).collect()
+    };
+    let issue = |more: usize, text: &str| {
+        let guest = desk.admit(10 + links, &chain(more)).unwrap();
+        let file = desk.create(&guest, desk.dir, text);
+        (desk.issue(&guest, file), file)
+    };
+    let bytes =
+        |texts: &Texts| chain_bytes(&texts.iter().map(|it| it.clone().into()).collect::<Vec<_>>());
+    let (short, _) = issue(0, "a");
+    let room = limits::CHAIN_BYTES - bytes(&short.unwrap());
+    let (longest, file) = issue(room, "b");
+    let longest = longest.unwrap();
+    assert_eq!((longest.len(), bytes(&longest)), (limits::CHAIN_LINKS, limits::CHAIN_BYTES));
+    let present = Present { chain: longest.iter().map(|it| it.clone().into()).collect() };
+    assert_eq!(present.encode().map(|body| body.len()), Ok(limits::CHAIN_BYTES));
+    let maker = desk.admit(10 + links, &longest).unwrap();
+    assert_eq!(desk.may_read(&maker, file), Ok(()));
+    let access = Request::Access { node: file, chain: present.chain, after: SessionId(0) };
+    assert!(matches!(desk.world.call(access), Ok(Reply::Access(page)) if page.guests.len() == 1));
+    // With the lengths before the texts it would not fit.
+    for (more, text) in [(1, "c"), (34, "d")] {
+        let (issued, _) = issue(room + more, text);
+        assert_eq!(issued.map(|texts| bytes(&texts)), Err(Code::Invalid), "{more} bytes more");
+    }
 }
 
 /// The server remembers what a session has made as long as it runs.

@@ -5,18 +5,19 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use pelago_wire::{
-    Connections, Handle, LeasedAnswer, Recalled, Request, SessionId, SessionService,
+    Connections, Handle, LeasedAnswer, Recalled, RenameFlags, Request, SessionId, SessionService,
 };
 
 use super::world::{Guest, World};
+use crate::harness::rig::name;
 
 /// Guests whose rights no move here changes.
 const UNCONCERNED: u8 = 128;
 
 /// Connections that answer each recall at once.
-struct Recalls {
+pub(super) struct Recalls {
     service: Arc<dyn SessionService>,
-    sent: Mutex<Vec<(SessionId, Recalled)>>,
+    pub(super) sent: Mutex<Vec<(SessionId, Recalled)>>,
 }
 
 impl Connections for Recalls {
@@ -32,7 +33,7 @@ impl Connections for Recalls {
 
 impl World {
     /// Sets connections that note the recalls.
-    fn connections(&self) -> Arc<Recalls> {
+    pub(super) fn connections(&self) -> Arc<Recalls> {
         let service = self.server.session_service();
         let recalls = Arc::new(Recalls { service: Arc::clone(&service), sent: Mutex::default() });
         let connections: Weak<dyn Connections> = Arc::<Recalls>::downgrade(&recalls);
@@ -41,7 +42,7 @@ impl World {
     }
 
     /// Asks for the attributes of a node, and has them leased.
-    fn lease(&self, guest: &Guest, node: Handle) {
+    pub(super) fn lease(&self, guest: &Guest, node: Handle) {
         let service = self.server.session_service();
         let since = service.lease_moment();
         let mut result = self.ask(guest, Request::GetAttr { node }).map_err(Into::into);
@@ -88,4 +89,52 @@ fn a_move_of_a_directory_sends_nothing_to_unconcerned_guests() {
         assert!(sent.iter().any(|(session, _)| *session == guest.session), "{sent:?}");
         assert!(sent.iter().all(|(session, _)| *session == guest.session), "{sent:?}");
     }
+}
+
+/// Each directory above one end of a move counts, however far above, and none below what moves.
+#[test]
+fn a_move_concerns_all_guests_from_whose_directories_something_goes() {
+    let world = World::new();
+    let recalls = world.connections();
+    let [top, outside] = ["top", "outside"].map(|name| world.make_dir(Handle::ROOT, name));
+    let middle = world.make_dir(top, "middle");
+    let from = world.make_dir(middle, "from");
+    let moved = world.make_dir(from, "moved");
+    let below = world.make_dir(moved, "below");
+    let of_all = [Handle::ROOT, moved, below].map(|dir| world.guest(2, dir.ino));
+    let of_one_end = [top, middle, from].map(|dir| world.guest(3, dir.ino));
+    // Each has cached something that moves.
+    for guest in of_all.iter().chain(&of_one_end) {
+        world.lease(guest, below);
+    }
+    recalls.sent.lock().clear();
+    world.rename(from, outside, "moved");
+    let sent = std::mem::take(&mut *recalls.sent.lock());
+    assert_eq!(sent, of_one_end.map(|guest| (guest.session, Recalled::Everything)));
+    // What is below is now in another directory, and its own guests see it as before.
+    assert!(of_all.iter().all(|guest| world.attr(guest, below).is_ok()));
+    assert!(of_one_end.iter().all(|guest| world.attr(guest, below).is_err()));
+}
+
+/// A rename that exchanges two names moves both nodes.
+#[test]
+fn an_exchange_moves_the_directory_that_comes_back() {
+    let world = World::new();
+    let recalls = world.connections();
+    let [inside, outside] = ["inside", "outside"].map(|name| world.make_dir(Handle::ROOT, name));
+    world.put(outside, "file", b"bytes");
+    let moved = world.make_dir(inside, "dir");
+    let guest = world.guest(2, inside.ino);
+    world.lease(&guest, moved);
+    recalls.sent.lock().clear();
+    let exchange = Request::Rename {
+        from_dir: outside,
+        from: name("file"),
+        to_dir: inside,
+        to: name("dir"),
+        flags: RenameFlags::Exchange,
+    };
+    world.call(exchange).unwrap();
+    let sent = recalls.sent.lock();
+    assert!(sent.contains(&(guest.session, Recalled::Everything)), "{sent:?}");
 }

@@ -3,19 +3,24 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use pelago_keynote::{Assertion, Conditions, Credential, Grant, Principal, policy};
 use pelago_net::key::PrivateKey;
-use pelago_server::{Options, Server};
+use pelago_server::{Options, Parts, Server};
 use pelago_store::clock;
+use pelago_store::content::ContentStore;
+use pelago_store::folder::Folder;
+use pelago_store::hash::NameHasher;
+use pelago_store::table::SharedTable;
+use pelago_store::volume::{Format, VolumeId};
 use pelago_wire::{
     Attr, Bulk, Code, Context, Cookie, Done, Entry, FileKind, GuestGrant, GuestRefusal, Handle,
     InodeId, NewMode, OpenFlags, OpenId, RecordedPeer, RenameFlags, Reply, Request, RequestId,
-    SessionId, SessionRecord, Time,
+    SessionId, SessionRecord, ShardId, Time,
 };
 
 use crate::harness::requests::{self, next_open};
@@ -23,6 +28,9 @@ use crate::harness::rig::{DEADLINE, entry, name};
 
 /// Longer than a file `policy` is in force after it was changed.
 pub(super) const POLICY_DELAY: Duration = Duration::from_millis(600);
+
+/// The volume in a shared store.
+const SHARED_STORE: VolumeId = VolumeId([7; 16]);
 
 /// A served volume with a root.
 pub(super) struct World {
@@ -63,6 +71,34 @@ impl World {
         let world = Self { server, volume, dir, folder };
         world.set_policy(&policy(&[principal(1)], &[]).unwrap());
         world
+    }
+
+    /// Serves a new volume over this table, with its content files in a store that other servers
+    /// may share. It has no policy yet.
+    pub(super) fn on_shared_store(table: SharedTable, options: Options) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("volume");
+        fs::create_dir(&dir).unwrap();
+        let format = Format {
+            id: SHARED_STORE,
+            inline_bytes: 0,
+            needed_features: 0,
+            optional_features: 0,
+            site: 0,
+            shards: 1,
+        };
+        fs::write(dir.join("format"), format.encode()).unwrap();
+        let server = serve_on_shared_store(table, &dir, options);
+        Self { server, volume: SHARED_STORE.0, dir, folder }
+    }
+
+    /// Ends the server, and starts the next one over this table.
+    pub(super) fn restarted_on_shared_store(self, table: SharedTable, options: Options) -> Self {
+        let Self { server, volume, dir, folder } = self;
+        server.stop().unwrap();
+        drop(server);
+        let server = serve_on_shared_store(table, &dir, options);
+        Self { server, volume, dir, folder }
     }
 
     /// Ends the server, and starts the next one.
@@ -318,6 +354,17 @@ impl Guest {
 pub(super) fn conditioned(by: u8, number: u8, conditions: &Conditions) -> String {
     let credential = Credential { comment: &[], licensee: principal(number), conditions };
     credential.sign(&key(by).signing_key()).unwrap()
+}
+
+fn serve_on_shared_store(table: SharedTable, dir: &Path, options: Options) -> Server {
+    let parts = Parts {
+        table,
+        content: Arc::new(ContentStore::open(dir).unwrap().shared()),
+        volume: SHARED_STORE,
+        shard: ShardId::FIRST,
+        hasher: NameHasher::new(7),
+    };
+    Server::start_on_with_guests(parts, options, Folder::open(dir).unwrap()).unwrap()
 }
 
 fn options() -> Options {

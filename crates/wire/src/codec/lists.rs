@@ -75,6 +75,13 @@ impl Field for ServerAddresses {
     }
 }
 
+/// Returns the bytes of a chain of credentials in a message: those of its texts, of the length
+/// before each, and of their number. A chain with more than [`limits::CHAIN_BYTES`] is not sent.
+#[must_use]
+pub fn chain_bytes(texts: &[Vec<u8>]) -> usize {
+    u16::MOST + texts.iter().map(|text| u16::MOST + text.len()).sum::<usize>()
+}
+
 /// The texts of credentials: their number as u16, and of each its length as u16 and its bytes, all
 /// together at most [`limits::CHAIN_BYTES`]. None is empty.
 pub(crate) enum Credentials {}
@@ -85,8 +92,7 @@ impl Field for Credentials {
 
     fn put(value: &Vec<Vec<u8>>, out: &mut Vec<u8>) -> Result<(), Error> {
         let too_big = || Error::from(Code::TooBig);
-        let total: usize = 2 + value.iter().map(|text| text.len() + 2).sum::<usize>();
-        if value.len() > limits::CHAIN_LINKS || total > limits::CHAIN_BYTES {
+        if value.len() > limits::CHAIN_LINKS || chain_bytes(value) > limits::CHAIN_BYTES {
             return Err(too_big());
         }
         u16::put(&u16::try_from(value.len()).map_err(|_| too_big())?, out)?;
@@ -103,11 +109,15 @@ impl Field for Credentials {
     fn take(from: &mut Reader<'_>) -> Result<Vec<Vec<u8>>, DecodeError> {
         let count = from.length::<u16>(limits::CHAIN_LINKS)?;
         let mut all = Vec::with_capacity(count);
+        // The bytes that are left for the texts and their lengths.
+        let mut left = limits::CHAIN_BYTES - u16::MOST;
         for _ in 0..count {
-            let length = from.length::<u16>(limits::CREDENTIAL_BYTES)?;
+            left = left.saturating_sub(u16::MOST);
+            let length = from.length::<u16>(left.min(limits::CREDENTIAL_BYTES))?;
             if length == 0 {
                 return Err(from.invalid());
             }
+            left -= length;
             all.push(from.bytes(length)?.to_vec());
         }
         Ok(all)

@@ -21,9 +21,9 @@ struct Breach {
 }
 
 /// The time in which the tests of a package run. A bug may make one hang.
-const LIMIT: Duration = Duration::from_secs(240);
+pub(super) const LIMIT: Duration = Duration::from_secs(240);
 /// The time in which they are built, on a busy machine for the first time.
-const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+pub(super) const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 
 /// The right order: attributes of open files are read again before the lock is taken.
 const REFRESHED_BEFORE: &str = r"

@@ -116,7 +116,7 @@ impl Copy {
     /// Calls `find` while all these bugs are planted, each behind a switch by its number.
     pub(super) fn with_all<T>(
         &self,
-        mutants: &[Mutant],
+        mutants: &[&Mutant],
         find: impl FnOnce() -> Result<T, String>,
     ) -> Result<T, String> {
         let mut texts = BTreeMap::<&str, (String, String)>::new();
@@ -153,8 +153,22 @@ impl Copy {
         limit: Duration,
         arguments: &[&str],
     ) -> Result<String, String> {
+        self.run_within(limit, &mut self.command(arguments))
+    }
+
+    /// As [`Copy::cargo_within`], with the bug of this number switched on.
+    pub(super) fn cargo_switched(
+        &self,
+        limit: Duration,
+        arguments: &[&str],
+        number: usize,
+    ) -> Result<String, String> {
+        self.run_within(limit, self.command(arguments).env(SWITCHED, number.to_string()))
+    }
+
+    fn run_within(&self, limit: Duration, command: &mut Command) -> Result<String, String> {
         let log = self.root.with_file_name("log");
-        let ending = process::run_limited(&mut self.command(arguments), &log, limit)?;
+        let ending = process::run_limited(command, &log, limit)?;
         Ok(ending.stdout + &ending.stderr)
     }
 
