@@ -4,6 +4,8 @@
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::thread;
+use std::time::Duration;
 
 use pelago_keynote::hex;
 use pelago_wire::{AuditPage, AuditPlace, Code, Handle, InodeId, NewMode, Reply, Request, limits};
@@ -163,15 +165,21 @@ fn an_auditor_is_not_told_how_many_lines_were_left_out() {
     let Place { world, shared, below, beside } = &place;
     let auditor = place.auditor("a", *shared);
     let bob = place.begin(2, &[&place.link(1, 2, "rx", Handle::ROOT)]);
-    let has_omitted = |lines: &[Value]| lines.iter().any(|line| !line["omitted"].is_null());
-    // Until the next denial falls into another second.
-    while !has_omitted(&told_owner(world, Handle::ROOT)) {
+    let omitted = |lines: &[Value]| {
+        let below = json!([below.ino.raw()]);
+        lines.iter().any(|line| line["directories"] == below && !line["omitted"].is_null())
+    };
+    while !omitted(&told_owner(world, Handle::ROOT)) {
         for _ in 0..DENIALS {
             assert_eq!(make_dir(world, &bob, *beside), Err(Code::AccessDenied));
         }
+        // A denial of another second counts those that were left out.
+        thread::sleep(Duration::from_secs(1));
         assert_eq!(make_dir(world, &bob, *below), Err(Code::AccessDenied));
     }
-    assert!(!has_omitted(&told(world, &auditor, *shared).unwrap()));
+    let lines = told(world, &auditor, *shared).unwrap();
+    assert!(!deeds(&lines, 2, "denial").is_empty());
+    assert!(lines.iter().all(|line| line["omitted"].is_null()));
 }
 
 #[test]
@@ -301,6 +309,35 @@ fn a_long_log_comes_in_pages() {
     assert!(got.iter().all(|line| line["later"].is_null()), "a field that is not known");
     assert_eq!(numbers(&told_owner(world, Handle::ROOT)), (1..=LINES).collect::<Vec<_>>());
     assert!(!deeds(&got, AUDITOR, "use").is_empty(), "the day after");
+}
+
+/// One request takes as long as a part of the log and some decisions, also if nothing of that part
+/// is shown.
+#[test]
+fn a_page_ends_where_too_much_would_be_read_or_decided() {
+    let place = Place::new();
+    let Place { world, shared, beside, .. } = &place;
+    let auditor = place.auditor("a", *shared);
+    let first =
+        |after| page_of(world.ask(&auditor, Request::Audited { dir: *shared, after })).unwrap();
+    let bytes_until = |page: &AuditPage| {
+        let next = page.next.unwrap();
+        assert_eq!((next.day, page.lines.len()), (20_010_203, 0));
+        usize::try_from(next.offset).unwrap()
+    };
+    let hidden = old_line(1, &[beside.ino]);
+    let lines = limits::AUDIT_READ_BYTES / hidden.len();
+    write_old_day(world, &vec![hidden.clone(); 3 * lines]);
+    let page = first(AuditPlace::START);
+    assert_eq!(bytes_until(&page), lines * hidden.len());
+    let rest = bytes_until(&first(page.next.unwrap())) - bytes_until(&page);
+    assert!((lines - 1..=lines).contains(&(rest / hidden.len())), "{rest}");
+
+    let unknown = |number: usize| InodeId::from_raw(1_000_000 + number as u64);
+    let dirs = limits::AUDIT_PAGE_DIRS;
+    let lines: Vec<String> = (0..3 * dirs).map(|number| old_line(1, &[unknown(number)])).collect();
+    write_old_day(world, &lines);
+    assert_eq!(bytes_until(&first(AuditPlace::START)), lines[..dirs].concat().len());
 }
 
 #[test]
