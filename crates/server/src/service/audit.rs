@@ -1,9 +1,7 @@
 //! The audit log for those who may know a part of it.
 
 use pelago_data::{MayBlock, OpError};
-use pelago_wire::{
-    AuditPage, AuditPlace, Code, Error, FileKind, Handle, InodeId, Operation, Reply,
-};
+use pelago_wire::{AuditPlace, Code, Error, FileKind, Handle, InodeId, Operation, Reply};
 
 use super::OpResult;
 use super::execute::{Executor, while_busy};
@@ -22,29 +20,25 @@ impl Executor<'_> {
             return Err(Error::from(Code::NotDirectory).into());
         }
         let session = self.context.session;
+        let is_root = dir.ino == InodeId::ROOT;
         let page = match parts.policy.asker(session) {
-            Asker::Trusted => self.page_of(dir.ino, after, dir.ino == InodeId::ROOT, &|_| Ok(true)),
+            Asker::Trusted => {
+                let has = |below| self.is_below(below, dir.ino);
+                let scope = AuditScope { has_all: &|| Ok(is_root), has: &has };
+                parts.policy.read_audit(after, &scope)
+            }
             Asker::Guest(guest) => {
                 let operation = Operation::Audited;
                 let rights = GuestRights { parts, guest: &guest, session, operation, terms: None };
-                let has_all = dir.ino == InodeId::ROOT && rights.may_audit_below(dir)?;
-                self.page_of(dir.ino, after, has_all, &|below| rights.may_audit(below))
+                let has_all = || Ok(is_root && rights.may_audit_below(dir)?);
+                let has = |below| {
+                    Ok(self.is_below(below, dir.ino)? && rights.may_audit(Handle::own(below))?)
+                };
+                parts.policy.read_audit(after, &AuditScope { has_all: &has_all, has: &has })
             }
             Asker::AbsentGuest => Err(Code::Stale.into()),
         };
         Ok(Reply::Audited(page?).into())
-    }
-
-    /// Returns a page of the lines about a directory and those below it that pass a test.
-    fn page_of(
-        &self,
-        top: InodeId,
-        after: AuditPlace,
-        has_all: bool,
-        passes: &dyn Fn(Handle) -> Result<bool, Error>,
-    ) -> Result<AuditPage, Error> {
-        let has = |dir| Ok(self.is_below(dir, top)? && passes(Handle::own(dir))?);
-        self.parts.policy.read_audit(after, &AuditScope { has_all, has: &has })
     }
 
     /// Returns whether a directory is another one or below it; not if there is none any more.

@@ -45,7 +45,7 @@ fn all_by(ask: impl Fn(AuditPlace) -> Result<AuditPage, Code>) -> Result<Vec<Val
     }
 }
 
-fn told(world: &World, guest: &Guest, dir: Handle) -> Result<Vec<Value>, Code> {
+pub(super) fn told(world: &World, guest: &Guest, dir: Handle) -> Result<Vec<Value>, Code> {
     all_by(|after| page_of(world.ask(guest, Request::Audited { dir, after })))
 }
 

@@ -38,8 +38,8 @@ const _: () = assert!(limits::AUDIT_LINE_DIRS <= limits::AUDIT_PAGE_DIRS);
 
 /// A part of the log.
 pub(crate) struct AuditScope<'a> {
-    /// True if all lines are in it.
-    pub(crate) has_all: bool,
+    /// Returns whether all lines are in it now.
+    pub(crate) has_all: &'a dyn Fn() -> Result<bool, Error>,
     /// Returns whether the lines about nodes in a directory are in it now.
     pub(crate) has: &'a dyn Fn(InodeId) -> Result<bool, Error>,
 }
@@ -58,6 +58,7 @@ struct Window {
 /// The directories that were decided about for one page.
 struct Decided<'a> {
     scope: &'a AuditScope<'a>,
+    has_all: bool,
     dirs: HashMap<u64, bool>,
 }
 
@@ -149,7 +150,8 @@ impl Window {
     /// Returns the lines that are in a scope.
     fn page(self, scope: &AuditScope<'_>) -> Result<AuditPage, Error> {
         let Self { from, bytes, is_cut, next_day } = self;
-        let mut decided = Decided { scope, dirs: HashMap::new() };
+        let has_all = (scope.has_all)()?;
+        let mut decided = Decided { scope, has_all, dirs: HashMap::new() };
         let mut lines = Vec::new();
         let mut offset = from.offset;
         let at = |offset| Some(AuditPlace { offset, ..from });
@@ -183,7 +185,7 @@ impl Decided<'_> {
     /// Returns a line as it is shown, with its end, and nothing if it is not; `None` if too many
     /// directories were decided about before.
     fn shown(&mut self, line: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        if self.scope.has_all {
+        if self.has_all {
             return Ok(Some(line.to_vec()));
         }
         let hidden = Ok(Some(Vec::new()));
