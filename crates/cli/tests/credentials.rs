@@ -253,6 +253,9 @@ fn what_is_asked_about_guests_of_a_volume_that_is_down_is_one_clear_answer() {
     home.golden("log-nothing", &["log", "--audit", "-V", "vol"]);
     home.golden("log-which", &["log", "-V", "vol"]);
     home.golden("log-no-volume", &["log", "--audit", "-V", "point"]);
+    home.golden("log-both", &["log", "--audit", "-V", "vol", "vol/files"]);
+    home.golden("log-down", &["log", "--audit", "vol/files"]);
+    home.golden("log-nowhere", &["log", "--audit", "point"]);
     home.golden("access-down", &["access", "vol/files"]);
     home.golden("access-nowhere", &["access", "point"]);
     home.golden("access-missing", &["access", "missing"]);

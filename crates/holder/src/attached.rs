@@ -135,6 +135,7 @@ impl View {
             | Reply::Tagged(_)
             | Reply::Issued(_)
             | Reply::Access(_)
+            | Reply::Audited(_)
             | Reply::Stepped { .. }
             | Reply::Servers(_) => {}
         }

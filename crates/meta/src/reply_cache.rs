@@ -293,6 +293,7 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Tagged(_)
         | Reply::Issued(_)
         | Reply::Access(_)
+        | Reply::Audited(_)
         | Reply::Stepped { .. }
         | Reply::Servers(_) => return None,
     };

@@ -47,6 +47,7 @@ use watched::OnChange;
 
 pub(crate) use access::AccessTo;
 pub(crate) use audit::Subject;
+pub(crate) use audit::reading::AuditScope;
 pub(crate) use issue::IssuedNode;
 
 pub(crate) use users::User;

@@ -89,6 +89,7 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         | Request::Revoke { .. }
         | Request::Issue { .. }
         | Request::Access { .. }
+        | Request::Audited { .. }
         | Request::Servers => SiteRule::AtHome,
     }
 }

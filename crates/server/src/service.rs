@@ -35,6 +35,7 @@ use crate::replaced::ReplacedFiles;
 use crate::sites::Sites;
 
 mod access;
+mod audit;
 mod bytes;
 mod dispatch;
 mod elsewhere;

@@ -14,6 +14,7 @@
 pub use access::{AccessPage, DenialCause, DeniedRight, GuestAccess};
 pub use account::{Account, Lasting, Share};
 pub use attr::{Attr, FileKind, NewMode, SetAttr, SetTime, Time};
+pub use audit::{AuditPage, AuditPlace};
 pub use buffer::{Buffer, Lender};
 pub use codec::Replayed;
 pub use description::{Effect, Subjects};
@@ -45,6 +46,7 @@ pub use write_era::WriteEra;
 mod access;
 mod account;
 mod attr;
+mod audit;
 pub mod blocks;
 mod buffer;
 pub mod codec;

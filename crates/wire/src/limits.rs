@@ -99,6 +99,15 @@ pub const AUDIT_DAY_BYTES: u64 = 32 << 20;
 /// Bytes of the audit log of one day about the guests of one credential of the volume's roots.
 /// Further lines of that day are only counted.
 pub const AUDIT_SHARE_BYTES: usize = 2 << 20;
+/// Bytes of lines of the audit log in one answer. A longer line is left out.
+pub const AUDIT_PAGE_BYTES: usize = 64 << 10;
+/// Bytes of the audit log that the server reads for one answer.
+pub const AUDIT_READ_BYTES: usize = 256 << 10;
+/// Directories about which the server decides for one answer of the audit log, whether the guest
+/// may audit them.
+pub const AUDIT_PAGE_DIRS: usize = 128;
+/// Directories of a node in a line of the audit log: those of its first names.
+pub const AUDIT_LINE_DIRS: usize = 4;
 /// Nodes and names that one recall names: as many as one request changes.
 pub const RECALL_THINGS: usize = 8;
 /// Bytes of the body of a recall.

@@ -16,7 +16,7 @@ use crate::lock::LockOwner;
 use crate::name::Name;
 use crate::request::Request;
 use crate::touches::{AtStart, NameIn, OpenEffect, Tells, Touches};
-use GuestRight::{Any, Delete, Read, Write};
+use GuestRight::{Any, Audit, Delete, Read, Write};
 use Lasting::{Answer, Leases, Lock, LockWaiter, Open};
 
 /// A request without its arguments.
@@ -398,6 +398,12 @@ operations! {
     Access { node, chain } = "access" {
         effect: Effect::None, subjects: Subjects::inode(node),
         guest: ForGuest::asking(node, chain.is_empty()),
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
+    Audited { dir } = "audited" {
+        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::node(Audit, dir),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::access::AccessPage;
 use crate::attr::{Attr, FileKind};
+use crate::audit::AuditPage;
 use crate::buffer::Buffer;
 use crate::id::{Cookie, Handle, InodeId};
 use crate::lock::FileLock;
@@ -167,6 +168,8 @@ pub enum Reply {
     Issued(Vec<Vec<u8>>),
     /// The rights of guests to a node.
     Access(AccessPage),
+    /// Lines of the audit log.
+    Audited(AuditPage),
     /// The target of a name, or the parent directory.
     Stepped {
         /// Names it in later requests, to its home.

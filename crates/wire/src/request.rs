@@ -1,6 +1,7 @@
 //! The operations of a POSIX file system, as requests.
 
 use crate::attr::{FileKind, NewMode, SetAttr};
+use crate::audit::AuditPlace;
 use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags};
 use crate::id::{Cookie, Handle, InodeId, OpenId, SessionId};
 use crate::lock::{FileLock, LockOwner};
@@ -397,6 +398,16 @@ pub enum Request {
         /// The last session of the page before; 0 for the first one.
         after: SessionId,
     },
+    /// Asks for the lines of the audit log about what was done in a directory and below it, page by
+    /// page. A guest is told of those about nodes in directories which it may audit now; any other
+    /// session, and a guest who may audit the whole volume, of all lines for the root directory.
+    /// Reply: `Audited`; `NotDirectory`, and `NotSupported` if the server keeps no such log.
+    Audited {
+        /// The directory.
+        dir: Handle,
+        /// The place from which the page goes on; [`AuditPlace::START`] for the first one.
+        after: AuditPlace,
+    },
     /// Looks a name up, or finds the parent directory, for the server of another site: the answer
     /// leads on to a directory whose home is elsewhere, too. Reply: `Stepped`; as
     /// [`Request::Lookup`] and [`Request::Parent`], and `AccessDenied` in a session of no site.
@@ -445,6 +456,7 @@ impl Request {
             | Self::List { dir, .. }
             | Self::Search { dir, .. }
             | Self::Tags { dir, .. }
+            | Self::Audited { dir, .. }
             | Self::Step { dir, .. }
             | Self::AddDir { dir, .. } => each(dir),
             Self::GetAttr { node }
@@ -533,6 +545,7 @@ impl Request {
             | Self::Revoke { .. }
             | Self::Issue { .. }
             | Self::Access { .. }
+            | Self::Audited { .. }
             | Self::Step { .. }
             | Self::AddDir { .. }
             | Self::SiteAddress { .. }

@@ -37,7 +37,7 @@ pub const FRAMES: &[Reserved] = &[
 
 /// Requests.
 pub const REQUESTS: &[Reserved] = &[
-    range(42, 47, "credentials"),
+    range(43, 47, "credentials"),
     range(51, 63, "sites"),
     range(64, 71, "mirrors"),
     range(73, 79, "shared stores"),
@@ -53,7 +53,7 @@ pub const REQUESTS: &[Reserved] = &[
 /// Replies.
 pub const REPLIES: &[Reserved] = &[
     range(18, 19, "credentials"),
-    range(21, 23, "credentials"),
+    range(22, 23, "credentials"),
     range(25, 31, "sites"),
     range(32, 39, "mirrors"),
     range(41, 47, "shared stores"),

@@ -9,11 +9,11 @@ use pelago_wire::codec::{
     encode_answer, encode_call, encode_reply,
 };
 use pelago_wire::{
-    AccessPage, AllocateMode, Attr, Backing, Buffer, Code, Cookie, DataPath, DenialCause,
-    DeniedRight, DirEntry, Entry, Error, FileKind, FileLock, Granted, GuestAccess, Handle, InodeId,
-    Leases, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId, RenameFlags,
-    Reply, Request, SeekFrom, SessionId, SetAttr, SetTime, Time, VolumeStats, Whence, WriteEra,
-    WriteFlags, XattrFlags, limits,
+    AccessPage, AllocateMode, Attr, AuditPage, AuditPlace, Backing, Buffer, Code, Cookie, DataPath,
+    DenialCause, DeniedRight, DirEntry, Entry, Error, FileKind, FileLock, Granted, GuestAccess,
+    Handle, InodeId, Leases, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags,
+    OpenId, RenameFlags, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime, Time, VolumeStats,
+    Whence, WriteEra, WriteFlags, XattrFlags, limits,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -233,6 +233,7 @@ fn of_nodes() -> impl Strategy<Value = Request> {
             |(node, chain, after)| Request::Access { node, chain, after: SessionId(after) }
         ),
         handle().prop_map(|node| Request::Issue { node }),
+        (handle(), audit_place()).prop_map(|(dir, after)| Request::Audited { dir, after }),
         Just(Request::Servers),
     ]
 }
@@ -396,6 +397,15 @@ fn access_page() -> impl Strategy<Value = AccessPage> {
     (vec(guest, 0..4), any::<bool>()).prop_map(|(guests, more)| AccessPage { guests, more })
 }
 
+fn audit_place() -> impl Strategy<Value = AuditPlace> {
+    (any::<u32>(), any::<u64>()).prop_map(|(day, offset)| AuditPlace { day, offset })
+}
+
+fn audit_page() -> impl Strategy<Value = AuditPage> {
+    (vec(any::<u8>(), 0..1000), option::of(audit_place()))
+        .prop_map(|(lines, next)| AuditPage { lines, next })
+}
+
 /// `Reply` has no clone, so a strategy makes the bytes of one by a function.
 fn reply() -> impl Strategy<Value = Reply> {
     let entries = vec(dir_entry(), 0..4);
@@ -417,6 +427,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         option::of(lock()).prop_map(Reply::Lock),
         vec("\\PC{0,100}", 0..4).prop_map(Reply::Servers),
         access_page().prop_map(Reply::Access),
+        audit_page().prop_map(Reply::Audited),
         vec(vec(any::<u8>(), 1..200), 0..16).prop_map(Reply::Issued),
     ]
 }

@@ -135,6 +135,27 @@ pub(super) fn of_attached(path: &Path) -> Outcome<(ServerSession, Chain, Vec<Gue
     Ok((session, chain, guests))
 }
 
+/// A path in a mount, and a session with its server.
+pub(super) struct NodeInMount {
+    pub(super) session: ServerSession,
+    pub(super) node: Handle,
+    /// The folder of the volume; `None` in a mount of `pelago attach`.
+    pub(super) volume: Option<PathBuf>,
+}
+
+/// Begins a session with the server of a path, as a guest if that is in a mount of
+/// `pelago attach`.
+pub(super) fn session_of(path: &Path) -> Outcome<NodeInMount> {
+    let place = PathInMount::of(path)?;
+    if runtime_dir::is_one(&place.dir) {
+        let (session, node, _) = of_guest(path, &place)?;
+        return Ok(NodeInMount { session, node, volume: None });
+    }
+    let session = ServerSession::of_volume(&place.dir)?;
+    let node = node_of(&session, &place, InodeId::ROOT)?;
+    Ok(NodeInMount { session, node, volume: Some(place.dir) })
+}
+
 /// Begins a session by the credentials by which a guest has a path, and finds that. Returns the
 /// credentials too.
 fn of_guest(path: &Path, place: &PathInMount) -> Outcome<(ServerSession, Handle, Chain)> {

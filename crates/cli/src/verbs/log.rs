@@ -10,11 +10,12 @@ use pelago_store::volume;
 use rustix::fs::OFlags;
 use serde_json::Value;
 
-use self::words::{Keys, words};
+use self::words::Keys;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::key_names::KeyNames;
 use crate::{locate, output};
 
+mod in_mount;
 mod words;
 
 const AFTER: &str = "\
@@ -22,6 +23,10 @@ It has a line when a guest first comes with a credential, first uses a right, is
 and is cut off, and when a credential is taken back or the roots change. It names keys, \
 credentials and inode numbers (`ls -i`), never paths. What was granted and never used is not in \
 it: the server does not know of it.
+
+With PATH, a folder in a mount of `pelago attach`, it has what others did in that folder and below \
+it: first uses of rights, denials, and credentials that were issued to makers of files. That needs \
+the right `a` there; folders below in which this user does not have it are left out.
 
 The lines are in the folder `audit` of the volume's folder, a file for each day. Of a flood of \
 lines some are left out, and counted. --json prints them as they are there, one object a line.";
@@ -36,6 +41,9 @@ pub(crate) struct Args {
     /// Print the audit log
     #[arg(long, required = true)]
     audit: bool,
+    /// A folder in a mount: print what was done in it and below it; needs the right `a` there
+    #[arg(conflicts_with = "volume")]
+    path: Option<PathBuf>,
     /// The volume's folder
     #[arg(short = 'V', long, value_name = "DIR")]
     volume: Option<PathBuf>,
@@ -58,6 +66,10 @@ enum LogError {
 
 /// Prints the lines of all days, the oldest first.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
+    if let Some(path) = &args.path {
+        in_mount::print(args, path)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let dir = locate::find(args.volume.as_deref(), None)?.dir;
     let folder = volume::open_folder(&dir)?;
     let folder = match folder.open_folder(volume::AUDIT) {
@@ -100,16 +112,18 @@ fn print(args: &Args, path: &Path, file: File, keys: Keys<'_>) -> Outcome<bool> 
         if read == 0 {
             return Ok(true);
         }
-        // The last line of a day may have been cut by a crash.
-        let Ok(object) = serde_json::from_str::<Value>(&line) else { continue };
-        let goes_on = match args.json {
-            true => output::print_bytes(format!("{object}\n").as_bytes())?,
-            false => output::print_bytes(format!("{}\n", words(&object, keys)).as_bytes())?,
-        };
-        if !goes_on {
+        if !print_line(args, line.as_bytes(), keys)? {
             return Ok(false);
         }
     }
+}
+
+/// Prints a line of the log. Returns whether there is still a reader.
+fn print_line(args: &Args, line: &[u8], keys: Keys<'_>) -> Outcome<bool> {
+    // The last line of a day may have been cut by a crash.
+    let Ok(object) = serde_json::from_slice::<Value>(line) else { return Ok(true) };
+    let text = if args.json { object.to_string() } else { words::words(&object, keys) };
+    output::print_bytes(format!("{text}\n").as_bytes())
 }
 
 fn failed(error: impl Into<LogError>) -> Failure {

@@ -34,9 +34,9 @@ It follows the folder or the file if that is renamed. Many programs save a file 
 one and renaming that over it: a share of the file ends with this, and one with `--by-name` goes \
 on. That one is for the file which has this name in this folder at the time.
 
-RIGHTS are letters: r to read, x to run programs, g to share it on, a to see what others have. \
-UNTIL is a day, which ends with it (2026-12-31), a time (2026-12-31T18:00, of this machine's zone, \
-or with Z or an offset), or from now on: 30s, 90m, 36h, 14d.
+RIGHTS are letters: r to read, x to run programs, g to share it on, a to see what others have and \
+do. UNTIL is a day, which ends with it (2026-12-31), a time (2026-12-31T18:00, of this machine's \
+zone, or with Z or an offset), or from now on: 30s, 90m, 36h, 14d.
 
 A folder that was shared with you by `--may-share` is shared on in the mount of `pelago attach`: \
 no more of it, and no longer, than you have it yourself. The server is not asked. Offline, `pelago \

@@ -19,9 +19,9 @@ use pelago_wire::codec::encode_call;
 use pelago_wire::frame::{FrameKind, HEADER_BYTES, Header};
 use pelago_wire::handshake::{Hello, Welcome};
 use pelago_wire::{
-    AllocateMode, Asker, Code, Cookie, Error, FileKind, FileLock, Handle, LockKind, LockMode,
-    LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, RenameFlags, Reply, Request, Search,
-    SearchAt, SearchPlace, SeekFrom, SessionId, SetAttr, Tags, Time, Whence, WriteFlags,
+    AllocateMode, Asker, AuditPlace, Code, Cookie, Error, FileKind, FileLock, Handle, LockKind,
+    LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, RenameFlags, Reply, Request,
+    Search, SearchAt, SearchPlace, SeekFrom, SessionId, SetAttr, Tags, Time, Whence, WriteFlags,
     XattrFlags, limits,
 };
 use rustix::fs::{XattrFlags as SetFlags, setxattr};
@@ -392,6 +392,7 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
             let chain = vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3];
             Request::Access { node: file, chain, after: SessionId(0) }
         }
+        Operation::Audited => Request::Audited { dir, after: AuditPlace::START },
         Operation::Revoke => Request::Revoke {
             sentence: vec![b'x'; limits::REVOCATION_BYTES],
             chain: vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3],

@@ -66,3 +66,63 @@ fn an_auditor_sees_what_others_have_and_takes_it_back() {
     alice.types("pelago unmount ~/again --timeout 100");
     pair.finish();
 }
+
+#[test]
+fn an_auditor_reads_what_others_did_in_the_folder() {
+    let Some(pair) = Pair::shared_for("ra") else { return };
+    let Pair { alice, bob, .. } = &pair;
+    let carol = "PELAGO_KEY=$HOME/carol";
+    alice.types(&format!("{carol} pelago key new"));
+    let key = alice.types(&format!("{carol} pelago key show")).out;
+    let key = key.trim();
+    // Two sessions, one of them beside.
+    let inodes = [("docs/sub", "deep"), ("secret", "file")].map(|(path, file)| {
+        let at = format!("{}:7440", alice.address);
+        let out = format!("--to {key} --at {at} --out ~/{file}.cred --rights rx");
+        alice.types(&format!("pelago share ~/pelago/files/{path} {out}"));
+        alice.types(&format!(
+            "mkdir ~/{file} && {carol} pelago attach ~/{file}.cred ~/{file} --detach"
+        ));
+        let status = alice.types(&format!("pelago status ~/{file} --json --timeout 100")).json();
+        pair.lab.ends(pid_of(&status));
+        assert_eq!(alice.types(&format!("cat ~/{file}/{file}")).out.trim(), file_text(file));
+        let inode = alice.types(&format!("stat -c %i ~/pelago/files/{path}/{file}")).out;
+        inode.trim().to_owned()
+    });
+    let denied = tried(alice, &format!("{carol} pelago access ~/deep --for ~/deep.cred"));
+    assert!(denied.code == Some(4), "{denied:?}");
+    let of_carol = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| line.contains(key)).map(str::to_owned).collect()
+    };
+    let [inside, outside] = &inodes;
+    let said = of_carol(&bob.types("pelago log --audit ~/shared").out);
+    let read = format!("used the right `r` for the first time: open of inode {inside}");
+    assert!(said.iter().any(|line| line.ends_with(&read)), "{said:?}");
+    let refused = |line: &String| line.contains("was denied access of inode ");
+    assert_eq!(said.iter().filter(|line| refused(line)).count(), 1, "{said:?}");
+    let beside = format!("open of inode {outside}");
+    assert!(!said.iter().any(|line| line.ends_with(&beside)), "{said:?}");
+    assert_eq!(of_carol(&bob.types("pelago log --audit ~/shared/sub").out), said);
+    // The owner asks the server, too, and has the log itself.
+    assert_eq!(of_carol(&alice.types("pelago log --audit ~/pelago/files/docs").out), said);
+    let all = of_carol(&alice.types("pelago log --audit -V ~/pelago").out);
+    assert!(all.iter().any(|line| line.ends_with(&beside)), "{all:?}");
+    let json = bob.types("pelago log --audit ~/shared --json").out;
+    let open = json.lines().find(|line| line.contains("\"open\"")).unwrap_or_default();
+    let open: serde_json::Value = serde_json::from_str(open).unwrap();
+    assert_eq!(open["node"].to_string(), *inside);
+    // Others may not, and files have none.
+    let denied = tried(alice, &format!("{carol} pelago log --audit ~/deep"));
+    assert!(denied.code == Some(4) && denied.err.contains("needs the right `a`"), "{denied:?}");
+    let file = tried(bob, "pelago log --audit ~/shared/note");
+    assert!(file.code != Some(0) && file.err.contains("name the folder"), "{file:?}");
+    // What has moved out is not his.
+    alice.types("mv ~/pelago/files/docs/sub ~/pelago/files/secret/sub");
+    assert_eq!(of_carol(&bob.types("pelago log --audit ~/shared").out), [""; 0]);
+    alice.types("pelago unmount ~/deep --timeout 100 && pelago unmount ~/file --timeout 100");
+    pair.finish();
+}
+
+fn file_text(file: &str) -> &str {
+    if file == "file" { "secret" } else { file }
+}

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use parking_lot::Mutex;
 use pelago_keynote::{Principal, Right, SharedObject, hex};
+use pelago_meta::shard::Placement;
 use pelago_store::folder::Folder;
 use pelago_wire::{Context, InodeId, Operation, limits};
 use serde_json::{Map, Value, json};
@@ -24,6 +25,7 @@ use crate::pool::{Caller, Invocation, Pool};
 use files::Files;
 
 mod files;
+pub(super) mod reading;
 
 /// Bytes of lines that wait to be written.
 const QUEUE_BYTES: usize = 1 << 20;
@@ -44,6 +46,8 @@ const DAY: u64 = 24 * 60 * 60;
 /// The audit log of a volume.
 pub(super) struct Audit {
     pool: Arc<Pool>,
+    /// The folder of the volume.
+    folder: Folder,
     /// A leaf lock, except that the pool's is taken after it.
     queue: Mutex<Queue>,
     /// Held while lines are written.
@@ -148,6 +152,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) rights: &'a [Right],
     /// The node, if the request has one.
     pub(crate) node: Option<InodeId>,
+    /// The directories in which the node is: itself, if it is one; none if they are not known.
+    pub(crate) dirs: &'a [InodeId],
     /// True for a denial by a mode or an access list, although the rights suffice.
     pub(crate) by_modes: bool,
 }
@@ -155,8 +161,8 @@ pub(crate) struct Subject<'a> {
 impl Audit {
     /// Returns the log in the volume's folder. Nothing is created before the first line.
     pub(super) fn new(folder: Folder, pool: Arc<Pool>) -> Arc<Self> {
-        let files = Mutex::new(Files::new(folder));
-        Arc::new(Self { pool, queue: Mutex::default(), files })
+        let files = Mutex::new(Files::new(folder.clone()));
+        Arc::new(Self { pool, folder, queue: Mutex::default(), files })
     }
 
     /// Records a chain with which a session begins, or that it attaches, if none has in this run.
@@ -226,11 +232,12 @@ impl Audit {
         self: &Arc<Self>,
         seconds: u64,
         guest: &Guest,
-        node: InodeId,
+        position: &Placement,
         credential: &[u8; 32],
     ) {
         let mut line = of_guest("issue", guest);
-        line.insert("node".to_owned(), node.raw().into());
+        line.insert("node".to_owned(), position.ino.raw().into());
+        add_directories(&mut line, &position.dirs);
         line.insert("issued".to_owned(), hex::text(credential).into());
         self.record(seconds, budget_of(&guest.chain), line);
     }
@@ -419,15 +426,24 @@ fn add_credential(line: &mut Map<String, Value>, link: Option<&Link>) {
 }
 
 fn add_subject(line: &mut Map<String, Value>, subject: &Subject<'_>) {
-    let Subject { operation, rights, node, by_modes } = subject;
+    let Subject { operation, rights, node, dirs, by_modes } = subject;
     let letters: String = rights.iter().map(|right| right.letter()).collect();
     line.insert("operation".to_owned(), operation.name().into());
     line.insert("rights".to_owned(), letters.into());
     if let Some(node) = node {
         line.insert("node".to_owned(), node.raw().into());
     }
+    add_directories(line, dirs);
     if *by_modes {
         line.insert("why".to_owned(), "modes".into());
+    }
+}
+
+fn add_directories(line: &mut Map<String, Value>, dirs: &[InodeId]) {
+    let dirs: Vec<Value> =
+        dirs.iter().take(limits::AUDIT_LINE_DIRS).map(|dir| dir.raw().into()).collect();
+    if !dirs.is_empty() {
+        line.insert(reading::DIRECTORIES.to_owned(), dirs.into());
     }
 }
 

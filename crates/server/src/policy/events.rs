@@ -1,7 +1,9 @@
 //! The events of guests that the audit log has.
 
 use pelago_keynote::Principal;
+use pelago_wire::{AuditPage, AuditPlace, Code, Error};
 
+use super::audit::reading::AuditScope;
 use super::audit::{End, Subject};
 use super::chain::{Chain, Link};
 use super::{Guest, Policy, moment};
@@ -80,6 +82,20 @@ impl Policy {
         if let Some(audit) = &self.audit {
             audit.write();
         }
+    }
+
+    /// Returns the lines of the audit log from a place on that are in a scope. Blocks on the disk.
+    ///
+    /// # Errors
+    /// `NotSupported` if there is no log; `Io`; those of the scope.
+    pub(crate) fn read_audit(
+        &self,
+        after: AuditPlace,
+        scope: &AuditScope<'_>,
+    ) -> Result<AuditPage, Error> {
+        let audit = self.audit.as_ref().ok_or(Code::NotSupported)?;
+        audit.write();
+        audit.read(after, scope)
     }
 
     /// Returns the reason why a chain to a guest holds no more, and the link to blame; `None` if it

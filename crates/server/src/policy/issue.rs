@@ -116,7 +116,7 @@ impl Policy {
         if made.issue(ino, place, id)?
             && let Some(audit) = &self.audit
         {
-            audit.issued(moment::seconds(), guest, ino, &id);
+            audit.issued(moment::seconds(), guest, position, &id);
         }
         Ok(texts)
     }

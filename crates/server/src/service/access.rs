@@ -4,12 +4,9 @@ use pelago_data::{MayBlock, OpError};
 use pelago_wire::{AccessPage, Code, Error, Handle, Operation, Reply, SessionId};
 
 use super::OpResult;
-use super::execute::Executor;
+use super::execute::{Executor, while_busy};
 use super::guests::{GuestRights, UserModes};
 use crate::policy::{AccessTo, Asker, IssuedNode, User};
-
-/// The number of attempts while directories move.
-const ATTEMPTS: u32 = 8;
 
 impl Executor<'_> {
     /// Returns the rights to a node: of the holder of this chain, or else of all guests that are
@@ -76,15 +73,4 @@ impl Executor<'_> {
             (Asker::AbsentGuest, _) => Err(Code::Stale.into()),
         }
     }
-}
-
-/// Repeats something while it is `Busy`, because directories move.
-fn while_busy<T>(mut of: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
-    for _ in 0..ATTEMPTS {
-        match of() {
-            Err(error) if error.code == Code::Busy => {}
-            result => return result,
-        }
-    }
-    Err(Code::Busy.into())
 }

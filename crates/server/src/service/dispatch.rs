@@ -338,6 +338,7 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         | Request::Search { .. }
         | Request::Tags { .. }
         | Request::Issue { .. }
+        | Request::Audited { .. }
         | Request::Step { .. }
         | Request::AddDir { .. }
         | Request::SiteAddress { .. }

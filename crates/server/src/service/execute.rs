@@ -12,6 +12,9 @@ use pelago_wire::{Attr, Code, Context, Entry, Error, OpenEffect, Reply, Request}
 use super::{OpResult, Parts};
 use crate::locks::Locks;
 
+/// The number of attempts while directories move.
+const ATTEMPTS: u32 = 8;
+
 /// The context in which one request is executed, apart from the request itself.
 pub(super) struct Executor<'a> {
     pub(super) parts: &'a Parts,
@@ -140,6 +143,7 @@ impl Executor<'_> {
             Request::Revoke { sentence, chain } => self.revoke(sentence, chain),
             Request::Issue { node } => self.issue(*node),
             Request::Access { node, chain, after } => self.access(*node, chain, *after),
+            Request::Audited { dir, after } => self.audited(*dir, *after),
             Request::Step { dir, to } => self.step(*dir, to.as_ref()),
             Request::AddDir { dir, name, made } => self.add_dir(*dir, name, *made),
             Request::SiteAddress { address } => self.site_address(address),
@@ -193,4 +197,15 @@ fn bytes(found: Result<Vec<u8>, Error>) -> OpResult {
 
 pub(super) fn done<E: Into<OpError>>(result: Result<(), E>) -> OpResult {
     result.map(|()| Reply::Done.into()).map_err(Into::into)
+}
+
+/// Repeats something while it is `Busy`, because directories move.
+pub(super) fn while_busy<T>(mut of: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    for _ in 0..ATTEMPTS {
+        match of() {
+            Err(error) if error.code == Code::Busy => {}
+            result => return result,
+        }
+    }
+    Err(Code::Busy.into())
 }

@@ -80,6 +80,7 @@ impl Executor<'_> {
             | Request::Revoke { .. }
             | Request::Issue { .. }
             | Request::Access { .. }
+            | Request::Audited { .. }
             | Request::Step { .. }
             | Request::AddDir { .. }
             | Request::SiteAddress { .. }

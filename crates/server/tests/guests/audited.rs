@@ -57,7 +57,7 @@ fn make_dir(world: &World, guest: &Guest, dir: Handle) -> Result<(), Code> {
 }
 
 /// Takes a credential back, as the root (1).
-fn revoke(world: &World, text: &str) {
+pub(super) fn revoke(world: &World, text: &str) {
     let id = Assertion::parse(text.as_bytes()).unwrap().id();
     let sentence = Revocation::sign(world.volume, id, 7, &key(1).signing_key());
     let sentence = sentence.into_bytes();

@@ -12,22 +12,22 @@ use super::world::{Guest, POLICY_DELAY, World, key, principal};
 use crate::harness::requests::lookup;
 
 /// The number of the auditor's key.
-const AUDITOR: u8 = 8;
+pub(super) const AUDITOR: u8 = 8;
 
 fn id(text: &str) -> CredentialId {
     Assertion::parse(text.as_bytes()).unwrap().id()
 }
 
 /// A shared directory with one below, and one beside.
-struct Place {
-    world: World,
-    shared: Handle,
-    below: Handle,
-    beside: Handle,
+pub(super) struct Place {
+    pub(super) world: World,
+    pub(super) shared: Handle,
+    pub(super) below: Handle,
+    pub(super) beside: Handle,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let world = World::new();
         let shared = world.make_dir(Handle::ROOT, "shared");
         let below = world.make_dir(shared, "below");
@@ -41,15 +41,15 @@ impl Place {
         Grant { rights: letters.parse().unwrap(), ..self.world.to_read(dir.ino) }
     }
 
-    fn link(&self, by: u8, to: u8, letters: &str, dir: Handle) -> String {
+    pub(super) fn link(&self, by: u8, to: u8, letters: &str, dir: Handle) -> String {
         self.world.signed(by, to, &self.grant(letters, dir))
     }
 
-    fn begin(&self, number: u8, chain: &[&str]) -> Guest {
+    pub(super) fn begin(&self, number: u8, chain: &[&str]) -> Guest {
         self.world.begin(self.world.admit(number, chain).unwrap()).unwrap()
     }
 
-    fn auditor(&self, letters: &str, dir: Handle) -> Guest {
+    pub(super) fn auditor(&self, letters: &str, dir: Handle) -> Guest {
         self.begin(AUDITOR, &[&self.link(1, AUDITOR, letters, dir)])
     }
 

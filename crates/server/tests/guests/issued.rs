@@ -18,6 +18,7 @@ use pelago_wire::{
     RenameFlags, Replayed, Reply, Request, SessionId, SessionRecord, SetAttr, WriteFlags, limits,
 };
 
+use super::audit_pages::told;
 use super::world::{Guest, POLICY_DELAY, World, conditioned, key, principal};
 use crate::harness::requests::{lookup, next_open};
 use crate::harness::rig::name;
@@ -316,6 +317,21 @@ fn a_second_request_gets_the_same_credential_until_it_is_taken_back() {
     assert_eq!(desk.may_read(&maker, file), Err(Code::Stale));
     assert_eq!(desk.admit(2, &chain).map(drop), Err(taken_back()));
     assert_eq!(desk.may_read(&guest, file), Ok(()), "the share goes on");
+}
+
+#[test]
+fn an_auditor_is_told_what_makers_were_issued() {
+    let desk = Desk::new();
+    let guest = desk.guest("rwxcd");
+    let file = desk.create(&guest, desk.dir, "made");
+    let chain = desk.issue(&guest, file).unwrap();
+    let auditor = desk.begin(3, &[&desk.world.signed(1, 3, &desk.grant("a"))]);
+    let lines = told(&desk.world, &auditor, desk.dir).unwrap();
+    let issued: Vec<_> = lines.iter().filter(|line| line["what"] == "issue").collect();
+    let [line] = *issued else { panic!("{lines:?}") };
+    assert_eq!(line["node"], file.ino.raw());
+    let last = Assertion::parse(chain[2].as_bytes()).unwrap().id();
+    assert_eq!(line["issued"], last.to_string());
 }
 
 /// The credential by another chain has another id.

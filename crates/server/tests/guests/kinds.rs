@@ -1,9 +1,9 @@
 //! The reply to each kind of request of a guest, for granted nodes and for others.
 
 use pelago_wire::{
-    AllocateMode, Asker, Code, Cookie, FileKind, FileLock, Handle, InodeId, LockKind, LockMode,
-    LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, RenameFlags, Reply, Request, Search,
-    SeekFrom, SessionId, SetAttr, Tags, Whence, WriteFlags, XattrFlags,
+    AllocateMode, Asker, AuditPlace, Code, Cookie, FileKind, FileLock, Handle, InodeId, LockKind,
+    LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, RenameFlags, Reply, Request,
+    Search, SeekFrom, SessionId, SetAttr, Tags, Whence, WriteFlags, XattrFlags,
 };
 
 use super::world::{Guest, World};
@@ -72,6 +72,8 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::RemoveXattr
         // The guest has made nothing.
         | Operation::Issue
+        // It has no right to audit.
+        | Operation::Audited
         | Operation::Step
         | Operation::AddDir => Rule::NeverOnNode,
         Operation::GetLock
@@ -141,6 +143,7 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::Revoke
         | Operation::Issue
         | Operation::Access
+        | Operation::Audited
         | Operation::Step
         | Operation::AddDir
         | Operation::SiteAddress
@@ -241,6 +244,7 @@ fn about_node(operation: Operation, target: Target) -> Request {
         Operation::Revoke => Request::Revoke { sentence: b"garbage".to_vec(), chain: vec![] },
         Operation::Issue => Request::Issue { node },
         Operation::Access => Request::Access { node, chain: vec![], after: SessionId(0) },
+        Operation::Audited => Request::Audited { dir: node, after: AuditPlace::START },
         Operation::Step => Request::Step { dir: node, to: None },
         Operation::AddDir => {
             let made = InodeId::new(7, 0, 9).unwrap();

@@ -4,6 +4,7 @@
 mod access;
 mod admission;
 mod attaching;
+mod audit_pages;
 mod audited;
 mod auditing;
 mod chains;

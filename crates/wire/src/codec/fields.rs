@@ -5,6 +5,7 @@ use super::field::{DecodeError, Field, LayoutRow, Reader};
 use super::search::{Groups, Hits, TagPart, TagParts};
 use crate::access::{AccessPage, DenialCause, DeniedRight, GuestAccess};
 use crate::attr::{Attr, FileKind, NewMode, Time};
+use crate::audit::{AuditPage, AuditPlace};
 use crate::buffer::Buffer;
 use crate::error::{Code, Error};
 use crate::flags::{AllocateMode, RenameFlags, SeekFrom, Whence, XattrFlags};
@@ -211,6 +212,8 @@ byte_strings! {
     QueryText = QUERY_BYTES, TooBig;
     /// A signed sentence that takes a credential back.
     Sentence = REVOCATION_BYTES, Invalid;
+    /// Lines of the audit log.
+    AuditLines = AUDIT_PAGE_BYTES, Bug;
     /// The address of a site's server.
     Address = SITE_ADDRESS_BYTES, Invalid;
     /// The payload of an error, beside its code: empty in this version.
@@ -460,6 +463,8 @@ records! {
         denied: DeniedRights,
     }
     AccessPage { guests: GuestAccesses, more: bool, }
+    AuditPlace { day: u32, offset: u64, }
+    AuditPage { lines: AuditLines, next: Option<AuditPlace>, }
     VolumeStats {
         block_bytes: u32, blocks: u64, free: u64, available: u64, files: u64, free_files: u64,
     }

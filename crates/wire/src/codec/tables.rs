@@ -9,6 +9,7 @@ use super::lists::{Credentials, DirEntries, ServerAddresses};
 use super::{MOST_ANSWER_START, MOST_CALLER};
 use crate::access::AccessPage;
 use crate::attr::{Attr, FileKind, NewMode, SetAttr};
+use crate::audit::{AuditPage, AuditPlace};
 use crate::error::Error;
 use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags};
 use crate::id::{Cookie, Handle, InodeId, OpenId, SessionId};
@@ -147,6 +148,7 @@ requests! {
     39 Issue { node: Handle } -> Issued;
     40 Revoke { sentence: Sentence, chain: Credentials } -> Done;
     41 Access { node: Handle, chain: Credentials, after: SessionId } -> Access;
+    42 Audited { dir: Handle, after: AuditPlace } -> Audited;
     48 Step { dir: Handle, to: Option<Name> } -> Stepped;
     49 AddDir { dir: Handle, name: Name, made: InodeId } -> Done;
     50 SiteAddress { address: Address } -> Done;
@@ -226,6 +228,7 @@ replies! {
     16 Tagged(page: TagPage);
     17 Issued(chain: Credentials);
     20 Access(page: AccessPage);
+    21 Audited(page: AuditPage);
     24 Stepped { node: Handle, attr: Option<Attr> };
     40 Servers(servers: ServerAddresses);
 }

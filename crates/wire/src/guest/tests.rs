@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::attr::{NewMode, SetTime, Time};
+use crate::audit::AuditPlace;
 use crate::flags::{AllocateMode, SeekFrom, Whence, WriteFlags, XattrFlags};
 use crate::id::{Cookie, InodeId, SessionId};
 use crate::lock::{LockKind, LockOwner};
@@ -179,6 +180,10 @@ fn others() -> Vec<Case> {
         (&["its own rights"], access(Vec::new())),
         (&["a credential for what it has made"], Request::Issue { node: FILE }),
         (&["the rights of others"], access(vec![vec![b'x']])),
+        (
+            &["`pelago log --audit` of what is in it"],
+            Request::Audited { dir: DIR, after: AuditPlace::START },
+        ),
         (&["a file by its inode number"], Request::Find { ino: InodeId::ROOT }),
         (found, Request::Search { dir: DIR, search }),
         (found, Request::Tags { dir: DIR, tags }),

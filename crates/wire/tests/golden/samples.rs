@@ -4,11 +4,12 @@ use pelago_wire::codec::ReplyStamp;
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::present::Present;
 use pelago_wire::{
-    AccessPage, AllocateMode, Asker, Attr, Buffer, Cookie, DataPath, DenialCause, DeniedRight,
-    DirEntry, Entry, FileKind, FileLock, GuestAccess, Handle, Hit, InodeId, LockKind, LockMode,
-    LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId, Recalled, RenameFlags, Replayed, Reply,
-    Request, Search, SearchAt, SearchPage, SearchPlace, SeekFrom, SessionId, SetAttr, SetTime,
-    TagPage, Tags, Time, Touched, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags,
+    AccessPage, AllocateMode, Asker, Attr, AuditPage, AuditPlace, Buffer, Cookie, DataPath,
+    DenialCause, DeniedRight, DirEntry, Entry, FileKind, FileLock, GuestAccess, Handle, Hit,
+    InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId, Recalled,
+    RenameFlags, Replayed, Reply, Request, Search, SearchAt, SearchPage, SearchPlace, SeekFrom,
+    SessionId, SetAttr, SetTime, TagPage, Tags, Time, Touched, VolumeStats, Whence, WriteEra,
+    WriteFlags, XattrFlags,
 };
 
 const NODE: Handle = Handle::at(
@@ -297,6 +298,11 @@ fn searches() -> Vec<(&'static str, Request)> {
                 after: SessionId(0x1112_1314_1516_1718),
             },
         ),
+        ("", Request::Audited { dir: NODE, after: AuditPlace::START }),
+        (
+            ".next",
+            Request::Audited { dir: NODE, after: AuditPlace { day: 20_261_231, offset: OFFSET } },
+        ),
         ("", Request::Step { dir: NODE, to: Some(name("berlin")) }),
         (".parent", Request::Step { dir: NODE, to: None }),
         ("", Request::AddDir { dir: NODE, name: name("berlin"), made: NODE.ino }),
@@ -394,6 +400,14 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         ("", Reply::Issued(vec![b"KeyNote-Version: 2\n".to_vec(), b"x".to_vec()])),
         ("", Reply::Access(access())),
         (".none", Reply::Access(AccessPage { guests: Vec::new(), more: false })),
+        (
+            "",
+            Reply::Audited(AuditPage {
+                lines: b"{\"what\":\"use\"}\n".to_vec(),
+                next: Some(AuditPlace { day: 20_261_231, offset: OFFSET }),
+            }),
+        ),
+        (".end", Reply::Audited(AuditPage { lines: Vec::new(), next: None })),
         ("", Reply::Stepped { node: NODE, attr: Some(attr) }),
         (".elsewhere", Reply::Stepped { node: NODE, attr: None }),
         (

@@ -14,7 +14,7 @@ use super::super::moment::Moment;
 use super::{Line, omitted_line};
 
 /// The end of the name of a file.
-const SUFFIX: &str = ".jsonl";
+pub(super) const SUFFIX: &str = ".jsonl";
 /// Bytes of a day's file that are kept for the line which says that it is full.
 const LAST_LINE_BYTES: u64 = 256;
 
@@ -165,7 +165,7 @@ fn name_of(line: &Line) -> String {
 }
 
 /// Returns whether a name is that of a day's file.
-fn is_day(name: &str) -> bool {
+pub(super) fn is_day(name: &str) -> bool {
     name.strip_suffix(SUFFIX).is_some_and(|day| {
         let is_right = |(at, byte): (usize, u8)| match at {
             4 | 7 => byte == b'-',

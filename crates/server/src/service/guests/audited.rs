@@ -2,9 +2,11 @@
 
 use pelago_data::OpenKey;
 use pelago_keynote::Right;
+use pelago_meta::shard::Placement;
 use pelago_wire::{
     Code, Error, ForGuest, GuestRight, GuestSubject, Handle, InodeId, Operation, Request,
 };
+use smallvec::SmallVec;
 
 use super::{Granted, GuestCall};
 use crate::policy::Subject;
@@ -16,9 +18,10 @@ impl GuestCall {
         let Some(found) = granted.subjects.last() else { return };
         let policy = &self.dispatcher.parts.policy;
         let operation = self.request.describe().operation;
-        let node = Some(found.position.ino);
+        let Placement { ino, dirs, .. } = &found.position;
         self.each_need(|rights| {
-            policy.note_use(&self.guest, &Subject { operation, rights, node, by_modes: false });
+            let subject = Subject { operation, rights, node: Some(*ino), dirs, by_modes: false };
+            policy.note_use(&self.guest, &subject);
         });
     }
 
@@ -71,7 +74,8 @@ impl GuestCall {
             let operation = self.request.describe().operation;
             let rights = &self.needed();
             let node = self.first_node();
-            policy.note_denied(&self.guest, &Subject { operation, rights, node, by_modes });
+            let dirs = &node.map(|node| self.dirs_of(node)).unwrap_or_default();
+            policy.note_denied(&self.guest, &Subject { operation, rights, node, dirs, by_modes });
         }
     }
 
@@ -124,6 +128,35 @@ impl GuestCall {
             ForGuest::Revoke => vec![Right::Audit],
             _ => Right::ALL.to_vec(),
         }
+    }
+
+    /// Returns the directories in which a node of the request is; none if they are not known.
+    fn dirs_of(&self, node: InodeId) -> SmallVec<[InodeId; 2]> {
+        let parts = &self.dispatcher.parts;
+        let session = self.context.session;
+        let handle_of = |subject| match subject {
+            GuestSubject::Node(node) => Some(node),
+            GuestSubject::Open(open) => parts.opens.handle_of(OpenKey { session, open }).ok(),
+        };
+        // A file is found by its name.
+        let named = match self.request.for_guest() {
+            ForGuest::Needs(needs) => needs
+                .each()
+                .filter_map(|(_, subject)| handle_of(subject))
+                .find(|handle| handle.ino == node),
+            ForGuest::Commit(open) => handle_of(GuestSubject::Open(open)),
+            ForGuest::Parent(node)
+            | ForGuest::CommitDir(node)
+            | ForGuest::NoXattr(node)
+            | ForGuest::NotSupported(node) => Some(node),
+            ForGuest::Own
+            | ForGuest::Space
+            | ForGuest::Attach
+            | ForGuest::Revoke
+            | ForGuest::Never => None,
+        };
+        let position = parts.shard.placement(named.unwrap_or_else(|| Handle::own(node)), true);
+        position.map(|position| position.dirs).unwrap_or_default()
     }
 
     /// Returns the first node that the request is about.

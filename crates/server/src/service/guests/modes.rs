@@ -102,6 +102,7 @@ impl UserModes<'_> {
             | Request::Attach { .. }
             | Request::Issue { .. }
             | Request::Access { .. }
+            | Request::Audited { .. }
             | Request::Revoke { .. }
             | Request::Step { .. }
             | Request::AddDir { .. }

@@ -74,7 +74,7 @@ impl GuestRights<'_> {
     ///
     /// # Errors
     /// As [`GuestRights::may_audit`].
-    pub(super) fn may_audit_below(&self, dir: Handle) -> Result<bool, Error> {
+    pub(in crate::service) fn may_audit_below(&self, dir: Handle) -> Result<bool, Error> {
         let Parts { policy, shard, .. } = self.parts;
         for _ in 0..ATTEMPTS {
             let position = match self.position(GuestSubject::Node(dir)) {

@@ -75,7 +75,10 @@ impl GuestCall {
     pub(super) const fn is_answered_by_rights(&self) -> bool {
         matches!(
             self.request,
-            Request::Search { .. } | Request::Tags { .. } | Request::Access { .. }
+            Request::Search { .. }
+                | Request::Tags { .. }
+                | Request::Access { .. }
+                | Request::Audited { .. }
         )
     }
 
