@@ -121,7 +121,7 @@ impl Executor<'_> {
 
     pub(super) fn fsync_dir(&self, dir: Handle, since: Option<u64>) -> OpResult {
         self.parts.shard.attr(dir)?;
-        if self.is_guest {
+        if self.is_guest.get() {
             return Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Untracked));
         }
         if self.parts.durability.writeback_errors.report(dir.ino, since) {
@@ -237,7 +237,7 @@ impl Executor<'_> {
     /// Returns whether setuid and setgid bits stay when the caller changes a file, for requests in
     /// which the kernel does not say so.
     const fn is_root(&self) -> bool {
-        self.context.uid == 0 && !self.is_guest
+        self.context.uid == 0 && !self.is_guest.get()
     }
 }
 

@@ -173,14 +173,14 @@ impl Dispatcher {
         let room = Cell::new(room);
         let stored = self.admit(context, &description, may_block)?;
         // Only a request that is held may be one of a guest.
-        let is_guest = false;
+        let is_guest = false.into();
         let executor =
             Executor { parts, locks, context, expected, bytes, room, may_block, is_guest };
         let result = match stored {
             // A change that was carried out needs no right any more.
             Some(reply) => executor.replay(request, reply),
             None if self.may_concern_guests(&description) => {
-                self.execute_held(call, request, &description, executor)?
+                self.execute_held(call, request, &description, &executor)?
             }
             None => executor.execute(request),
         };
@@ -206,11 +206,11 @@ impl Dispatcher {
         call: &Call,
         request: &Request,
         description: &Description,
-        executor: Executor<'_>,
+        executor: &Executor<'_>,
     ) -> Result<OpResult, OpError> {
         let held = self.hold(call, request, description, executor.may_block)?;
         let is_guest = held.is_guest();
-        let executor = Executor { is_guest, ..executor };
+        executor.is_guest.set(is_guest);
         let cut = if is_guest { with_cut_mode(&self.parts, request)? } else { None };
         let result = executor.execute(cut.as_ref().unwrap_or(request));
         if let Ok(Outcome::Reply(reply)) = &result {

@@ -26,8 +26,8 @@ pub(super) struct Executor<'a> {
     /// Memory of the caller for the bytes of the reply.
     pub(super) room: Cell<Option<&'a mut [u8]>>,
     pub(super) may_block: MayBlock,
-    /// True for a request of a guest.
-    pub(super) is_guest: bool,
+    /// True for a request of a guest, from its check on.
+    pub(super) is_guest: Cell<bool>,
 }
 
 impl Executor<'_> {
