@@ -2,6 +2,7 @@
 
 use pelago_wire::{InodeId, OpenId, Request};
 
+use crate::clock;
 use crate::read_ahead::LargerRead;
 use crate::state::State;
 
@@ -9,7 +10,7 @@ impl State {
     /// Returns the bytes of a read, if all of them were read ahead under the lease on the bytes of
     /// the file.
     pub(crate) fn bytes_ahead(&mut self, open: OpenId, offset: u64, size: u32) -> Option<&[u8]> {
-        let ino = self.opens.written_inode(open)?;
+        let ino = self.opens.read_ahead_inode(open)?;
         self.dirty.leased_size(ino)?;
         self.read_ahead.take(ino, offset, usize::try_from(size).ok()?)
     }
@@ -18,29 +19,24 @@ impl State {
     /// is under the lease on its bytes. Returns the larger read.
     pub(crate) fn read_bytes_ahead(&mut self, request: &mut Request) -> Option<LargerRead> {
         let Request::Read { open, offset, size } = request else { return None };
-        let ino = self.opens.written_inode(*open)?;
+        let ino = self.opens.read_ahead_inode(*open)?;
         self.dirty.leased_size(ino)?;
-        let most = usize::try_from(*size).ok()?;
-        let (number, asked) = self.read_ahead.plan(ino, *offset, most)?;
-        *size = u32::try_from(asked).ok()?;
-        Some(LargerRead { ino, offset: *offset, most, number })
+        let wanted = usize::try_from(*size).ok()?;
+        let now = clock::monotonic();
+        let (number, asked) = self.read_ahead.plan(ino, *offset, wanted, now)?;
+        *size = u32::try_from(asked).unwrap_or(u32::MAX);
+        Some(LargerRead { ino, open: *open, offset: *offset, wanted, number })
     }
 
-    /// Keeps the bytes of a reply to a larger read.
-    pub(crate) fn keep_bytes(&mut self, read: &LargerRead, bytes: Vec<u8>) {
-        if self.dirty.leased_size(read.ino).is_some() {
-            self.read_ahead.keep(read, bytes);
-        }
+    /// Ends a larger read, and keeps the bytes of its reply, if there are any.
+    pub(crate) fn end_read(&mut self, read: &LargerRead, bytes: Option<Vec<u8>>) {
+        let is_leased = self.dirty.leased_size(read.ino).is_some();
+        self.read_ahead.end_read(read, bytes.filter(|_| is_leased), clock::monotonic());
     }
 
     /// Changes bytes that were read ahead as a buffered write does.
     pub(crate) fn write_ahead(&mut self, ino: InodeId, offset: u64, bytes: &[u8]) {
         self.read_ahead.write(ino, offset, bytes);
-    }
-
-    /// Drops the bytes of a file that were read ahead.
-    pub(crate) fn end_read_ahead(&mut self, ino: InodeId) {
-        self.read_ahead.end(ino);
     }
 
     /// Ends the lease on the bytes of a file.

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_wire::{
-    Buffer, Bulk, Code, Context, Done, Error, Granted, InodeId, LeasedService, Leases, LocalCache,
-    OpenId, Reply, Request, Service, Tells, Then,
+    Buffer, Bulk, Code, Context, Done, Error, Granted, InodeId, Kind, LeasedService, Leases,
+    LocalCache, OpenId, Reply, Request, Service, Tells, Then,
 };
 
+use crate::read_ahead::LargerRead;
 use crate::reply_facts::{ReplyFacts, SentRequest, ShowsDirty};
 use crate::state::{State, WritePath};
 use crate::timer::Timer;
@@ -79,7 +80,7 @@ impl Holder {
     /// if there is any; `None` if the server is to be asked.
     fn answer_read(&self, request: &Request, bulk: &mut Bulk<'_>) -> Option<Buffer> {
         let Request::Read { open, offset, size } = *request else { return None };
-        if self.service.lease_left().is_zero() {
+        if self.service.lease_left().is_zero() || self.service.has_lost_lock(open) {
             return None;
         }
         let mut state = self.state.lock();
@@ -199,6 +200,14 @@ impl Holder {
                 granted.leases = Leases::default();
             }
             let mut sent = sent;
+            if let (ReplyFacts::Bytes(read), Err(error)) = (&sent.facts, &result)
+                && error.kind() == Kind::Corrupt
+            {
+                // Perhaps none of the bytes that the program wants.
+                let read = *read;
+                holder.state.lock().answered(sent, &mut result, granted);
+                return holder.read_again(&context, read, done);
+            }
             let shows_dirty = sent.shows_dirty.take();
             let mut state = holder.state.lock();
             state.answered(sent, &mut result, granted);
@@ -213,6 +222,14 @@ impl Holder {
             done(result);
         };
         self.service.ask_leased(&context, request, bulk, Box::new(answered));
+    }
+
+    /// Sends a read once more that has failed, for the bytes that the program wants.
+    fn read_again(self: &Arc<Self>, context: &Context, read: LargerRead, done: Done) {
+        let size = u32::try_from(read.wanted).unwrap_or(u32::MAX);
+        let mut request = Request::Read { open: read.open, offset: read.offset, size };
+        let sent = self.state.lock().send(&mut request);
+        self.forward(context, request, sent, Bulk::None, done);
     }
 
     /// Sends a request once more whose reply was too old for these files. If all leases have ended

@@ -40,15 +40,24 @@ pub(crate) enum Writes {
     No,
     /// Write-back: its writes may be buffered under a lease.
     Back,
+    /// Write-back. Each read changes the time of access, so the server gets all of them.
+    BackWithReadTimes,
     /// Write-through (`O_SYNC`): its writes are safe when they are answered.
     Through,
 }
 
 impl Writes {
+    /// Returns whether writes may be buffered.
+    pub(crate) const fn is_back(self) -> bool {
+        matches!(self, Self::Back | Self::BackWithReadTimes)
+    }
+
     /// Returns how an open with these flags writes.
     pub(crate) const fn of(flags: OpenFlags) -> Self {
-        match (flags.write, flags.sync) {
+        let OpenFlags { write, sync, strict_atime, no_atime, .. } = flags;
+        match (write, sync) {
             (false, _) => Self::No,
+            (true, false) if strict_atime && !no_atime => Self::BackWithReadTimes,
             (true, false) => Self::Back,
             (true, true) => Self::Through,
         }
@@ -133,7 +142,7 @@ impl OpenFiles {
         self.writers > 0 && self.all.values().any(writes)
     }
 
-    /// Returns the inode of an open whose writes may be buffered.
+    /// Returns the inodes of all files that are open for writing.
     pub(crate) fn written(&self) -> Vec<InodeId> {
         let written = self.all.values().filter(|open| open.writes != Writes::No);
         let mut inodes: Vec<InodeId> = written.map(|open| open.node.ino).collect();
@@ -142,7 +151,13 @@ impl OpenFiles {
         inodes
     }
 
+    /// Returns the inode of an open whose writes may be buffered.
     pub(crate) fn write_back_inode(&self, open: OpenId) -> Option<InodeId> {
+        self.all.get(&open).filter(|open| open.writes.is_back()).map(|open| open.node.ino)
+    }
+
+    /// Returns the inode of an open whose reads may be answered from bytes that were read ahead.
+    pub(crate) fn read_ahead_inode(&self, open: OpenId) -> Option<InodeId> {
         self.all.get(&open).filter(|open| open.writes == Writes::Back).map(|open| open.node.ino)
     }
 

@@ -5,12 +5,17 @@
 //! continues the one before asks for more than the program wants, and the reads after it are
 //! answered from the rest. Own writes change the rest too; the end of the lease drops it.
 
-use pelago_wire::{InodeId, limits};
+use std::time::Duration;
+
+use pelago_wire::{InodeId, OpenId, limits};
 
 /// Files that are read ahead at a time, with [`limits::IO_BYTES`] each at most.
 const FILES: usize = limits::READ_AHEAD_FILES;
 /// The first read that continues another asks for so many times its bytes.
 const FIRST: usize = 4;
+/// A larger read that takes longer is followed by one of half its bytes: recalls and the answers
+/// that lengthen leases come after its bytes.
+const SLOW: Duration = Duration::from_millis(300);
 
 /// The bytes of all files that were read ahead.
 #[derive(Default)]
@@ -23,29 +28,46 @@ pub(crate) struct ReadAhead {
 /// The bytes of one file that were read ahead, and the course of its reads.
 struct Window {
     ino: InodeId,
-    /// The number of the last read that was sent, or of the last write. The reply to an older read
-    /// may be older than that write.
-    number: u64,
     /// The end of the last read of a program.
     next: u64,
-    /// The bytes that the last read has asked for.
+    /// The bytes that the last larger read has asked for; 0 if reads do not continue each other.
     asked: usize,
+    /// The most bytes that a read may ask for.
+    most: usize,
+    /// The larger read that is under way.
+    under_way: Option<UnderWay>,
     /// The first byte that is here.
     offset: u64,
     bytes: Vec<u8>,
+}
+
+/// A larger read that is not answered.
+#[derive(Clone, Copy)]
+struct UnderWay {
+    number: u64,
+    since: Duration,
+    /// The program has written to the file since: the reply may be older.
+    is_old: bool,
 }
 
 /// A read that asks for more than the program wants.
 #[derive(Clone, Copy)]
 pub(crate) struct LargerRead {
     pub(crate) ino: InodeId,
+    pub(crate) open: OpenId,
     pub(crate) offset: u64,
     /// The bytes that the program wants.
-    pub(crate) most: usize,
+    pub(crate) wanted: usize,
     pub(crate) number: u64,
 }
 
 impl Window {
+    const fn new(ino: InodeId) -> Self {
+        let most = limits::IO_BYTES;
+        let bytes = Vec::new();
+        Self { ino, next: u64::MAX, asked: 0, most, under_way: None, offset: 0, bytes }
+    }
+
     /// Returns the bytes of a range, if all of them are here.
     fn range(&self, offset: u64, size: usize) -> Option<&[u8]> {
         let start = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
@@ -56,17 +78,26 @@ impl Window {
 impl ReadAhead {
     /// Returns the bytes of a read, if all of them are here.
     pub(crate) fn take(&mut self, ino: InodeId, offset: u64, size: usize) -> Option<&[u8]> {
-        let window = self.windows.iter_mut().find(|window| window.ino == ino)?;
-        window.range(offset, size)?;
-        window.next = offset + size as u64;
-        window.range(offset, size)
+        let at = self.windows.iter().position(|window| window.ino == ino)?;
+        self.windows[at].range(offset, size)?;
+        self.windows[at].next = offset.saturating_add(size as u64);
+        // It is the last one from now on.
+        self.windows[at..].rotate_left(1);
+        self.windows.last()?.range(offset, size)
     }
 
     /// Records a read that is about to be sent. Returns a number for it and the bytes that it shall
     /// ask for, if these are more than the program wants.
-    pub(crate) fn plan(&mut self, ino: InodeId, offset: u64, size: usize) -> Option<(u64, usize)> {
-        self.last_number += 1;
-        let number = self.last_number;
+    ///
+    /// While a larger read of the file is under way, no other one is sent: of several only one
+    /// would be kept.
+    pub(crate) fn plan(
+        &mut self,
+        ino: InodeId,
+        offset: u64,
+        size: usize,
+        now: Duration,
+    ) -> Option<(u64, usize)> {
         let known = self.windows.iter().position(|window| window.ino == ino);
         let mut window = match known {
             Some(at) => self.windows.remove(at),
@@ -74,29 +105,46 @@ impl ReadAhead {
                 if self.windows.len() == FILES {
                     self.windows.remove(0);
                 }
-                Window { ino, number, next: u64::MAX, asked: 0, offset: 0, bytes: Vec::new() }
+                Window::new(ino)
             }
         };
         let continues = window.next == offset;
-        window.asked = match continues {
-            true => (2 * window.asked).max(FIRST * size).min(limits::IO_BYTES),
-            false => 0,
-        };
-        window.number = number;
         window.next = offset.saturating_add(size as u64);
-        window.bytes = Vec::new();
-        let asked = window.asked;
+        if window.under_way.is_none() {
+            window.asked = match continues {
+                true => (2 * window.asked).max(FIRST * size).min(window.most),
+                false => 0,
+            };
+        }
+        let larger = (window.under_way.is_none() && window.asked > size).then(|| {
+            self.last_number += 1;
+            window.bytes = Vec::new();
+            let number = self.last_number;
+            window.under_way = Some(UnderWay { number, since: now, is_old: false });
+            (number, window.asked)
+        });
         self.windows.push(window);
-        (asked > size).then_some((number, asked))
+        larger
     }
 
-    /// Keeps the bytes of a reply, if nothing was written to the file since its request was sent,
-    /// and no other read was sent.
-    pub(crate) fn keep(&mut self, read: &LargerRead, bytes: Vec<u8>) {
-        let is_its = |window: &&mut Window| window.ino == read.ino && window.number == read.number;
-        if let Some(window) = self.windows.iter_mut().find(is_its) {
-            window.offset = read.offset;
-            window.bytes = bytes;
+    /// Ends a larger read, with the bytes of its reply if there are any. They are kept if the
+    /// program has not written to the file since the request was sent.
+    pub(crate) fn end_read(&mut self, read: &LargerRead, bytes: Option<Vec<u8>>, now: Duration) {
+        let is_its = |window: &&mut Window| {
+            let number = window.under_way.map(|under_way| under_way.number);
+            window.ino == read.ino && number == Some(read.number)
+        };
+        let Some(window) = self.windows.iter_mut().find(is_its) else { return };
+        let Some(UnderWay { since, is_old, .. }) = window.under_way.take() else { return };
+        if now.saturating_sub(since) > SLOW {
+            window.most = (window.asked / 2).max(limits::BLOCK_BYTES);
+        }
+        match bytes.filter(|_| !is_old) {
+            Some(bytes) => {
+                window.offset = read.offset;
+                window.bytes = bytes;
+            }
+            None => window.asked = 0,
         }
     }
 
@@ -105,8 +153,7 @@ impl ReadAhead {
         let Some(window) = self.windows.iter_mut().find(|window| window.ino == ino) else {
             return;
         };
-        self.last_number += 1;
-        window.number = self.last_number;
+        window.under_way.iter_mut().for_each(|under_way| under_way.is_old = true);
         let window_end = window.offset + window.bytes.len() as u64;
         let start = offset.max(window.offset);
         let end = offset.saturating_add(bytes.len() as u64).min(window_end);
@@ -134,6 +181,11 @@ mod tests {
     use super::*;
 
     const ONE: InodeId = InodeId::from_raw(1);
+    const NOW: Duration = Duration::ZERO;
+
+    fn larger(ino: InodeId, offset: u64, number: u64) -> LargerRead {
+        LargerRead { ino, open: OpenId(1), offset, wanted: 4, number }
+    }
 
     /// Asks for a read as a server does that has the bytes 0, 1, 2 and so on. Returns the bytes
     /// that the server is asked for, 0 if none.
@@ -141,9 +193,9 @@ mod tests {
         if ahead.take(ino, offset, size).is_some() {
             return 0;
         }
-        let Some((number, asked)) = ahead.plan(ino, offset, size) else { return size };
+        let Some((number, asked)) = ahead.plan(ino, offset, size, NOW) else { return size };
         let bytes = (offset..).take(asked).map(|byte| byte as u8).collect();
-        ahead.keep(&LargerRead { ino, offset, most: size, number }, bytes);
+        ahead.end_read(&larger(ino, offset, number), Some(bytes), NOW);
         asked
     }
 
@@ -164,6 +216,43 @@ mod tests {
         for offset in [0, 40_960, 8192, 81_920, 0] {
             assert_eq!(read(&mut ahead, ONE, offset, 8192), 8192, "{offset}");
         }
+    }
+
+    /// A database reads the head of its file between the others.
+    #[test]
+    fn a_read_elsewhere_leaves_the_bytes_that_are_here() {
+        let mut ahead = ReadAhead::default();
+        let asked = [100, 104, 0, 108].map(|offset| read(&mut ahead, ONE, offset, 4));
+        assert_eq!(asked, [4, 16, 4, 0]);
+    }
+
+    #[test]
+    fn reads_that_are_under_way_together_ask_for_no_more_than_one_larger_read() {
+        let mut ahead = ReadAhead::default();
+        assert_eq!(ahead.plan(ONE, 0, 8192, NOW), None);
+        let (number, asked) = ahead.plan(ONE, 8192, 8192, NOW).unwrap();
+        assert_eq!(asked, 32768);
+        for at in 2..20 {
+            assert_eq!(ahead.plan(ONE, at * 8192, 8192, NOW), None, "{at}");
+        }
+        ahead.end_read(&larger(ONE, 8192, number), Some(vec![7; asked]), NOW);
+        assert_eq!(ahead.take(ONE, 8192, 4), Some(&[7; 4][..]));
+        assert_eq!(ahead.plan(ONE, 8196, 8192, NOW).map(|(_, asked)| asked), Some(65536));
+    }
+
+    #[test]
+    fn a_slow_reply_is_followed_by_smaller_reads() {
+        let mut ahead = ReadAhead::default();
+        let size = limits::IO_BYTES / 4;
+        ahead.plan(ONE, 0, size, NOW);
+        let (number, asked) = ahead.plan(ONE, size as u64, size, NOW).unwrap();
+        assert_eq!(asked, limits::IO_BYTES);
+        let late = SLOW + Duration::from_millis(1);
+        ahead.end_read(&larger(ONE, size as u64, number), Some(vec![0; asked]), late);
+        let end = (size + asked) as u64;
+        assert!(ahead.take(ONE, end - size as u64, size).is_some());
+        let next = ahead.plan(ONE, end, size, late).map(|(_, asked)| asked);
+        assert_eq!(next, Some(limits::IO_BYTES / 2));
     }
 
     #[test]
@@ -189,16 +278,18 @@ mod tests {
     fn a_reply_to_a_read_from_before_a_write_is_not_kept() {
         let mut ahead = ReadAhead::default();
         read(&mut ahead, ONE, 0, 4);
-        let (number, asked) = ahead.plan(ONE, 4, 4).unwrap();
+        let (number, asked) = ahead.plan(ONE, 4, 4, NOW).unwrap();
         assert_eq!(asked, 16);
         ahead.write(ONE, 100, b"elsewhere");
-        let larger = LargerRead { ino: ONE, offset: 4, most: 4, number };
-        ahead.keep(&larger, vec![0; 16]);
+        ahead.end_read(&larger(ONE, 4, number), Some(vec![0; 16]), NOW);
         assert_eq!(ahead.take(ONE, 8, 4), None);
-        // Nor one from before the end of the lease.
+        // The next one begins with few bytes again.
+        let (number, asked) = ahead.plan(ONE, 8, 4, NOW).unwrap();
+        assert_eq!(asked, 16);
+        // Nor is one from before the end of the lease.
         ahead.end(ONE);
-        ahead.plan(ONE, 0, 4);
-        ahead.keep(&larger, vec![0; 16]);
+        ahead.plan(ONE, 0, 4, NOW);
+        ahead.end_read(&larger(ONE, 8, number), Some(vec![0; 16]), NOW);
         assert_eq!(ahead.take(ONE, 8, 4), None);
     }
 
@@ -209,6 +300,8 @@ mod tests {
         for number in 0..=FILES {
             read(&mut ahead, ino(number), 0, 4);
             read(&mut ahead, ino(number), 4, 4);
+            // Also one that is read from what is here.
+            assert!(ahead.take(ino(usize::from(number > 0)), 8, 4).is_some());
         }
         assert_eq!(ahead.windows.len(), FILES);
         assert!(ahead.take(ino(0), 8, 4).is_none());

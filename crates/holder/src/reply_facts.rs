@@ -131,9 +131,16 @@ impl State {
         let names = self.valid_names(&facts, &terms, result);
         let text = self.valid_text(&facts, &terms, result);
         self.lease_bytes(&facts, &terms, result);
-        // What a request touches that may still be carried out is never cached again.
-        if !granted.may_be_done {
-            self.changes.end(&touched);
+        // What a request touches that may still be carried out is never cached again. The release
+        // of an open that it may have made ends the lease on the bytes, and this client is not
+        // told.
+        match granted.may_be_done {
+            false => self.changes.end(&touched),
+            true => touched.iter().for_each(|touched| {
+                if let Touched::Node(ino) = touched {
+                    self.end_bytes(*ino);
+                }
+            }),
         }
         self.drop_moved_nodes(result);
         attrs.into_iter().for_each(|attr| self.cached.keep_attr(attr));
@@ -262,10 +269,11 @@ impl State {
 
     /// Keeps the bytes that were read ahead, and leaves those in the reply that its caller wants.
     fn cache_bytes(&mut self, facts: &ReplyFacts, result: &mut Result<Reply, Error>) {
-        let (ReplyFacts::Bytes(read), Ok(Reply::Data(buffer))) = (facts, result) else { return };
+        let ReplyFacts::Bytes(read) = facts else { return };
+        let Ok(Reply::Data(buffer)) = result else { return self.end_read(read, None) };
         let all = mem::take(buffer).into_bytes();
-        *buffer = Buffer::new(all[..read.most.min(all.len())].to_vec());
-        self.keep_bytes(read, all);
+        *buffer = Buffer::new(all[..read.wanted.min(all.len())].to_vec());
+        self.end_read(read, Some(all));
     }
 
     /// Drops the nodes that a removal or a move has changed, as only its reply says, and counts
@@ -362,7 +370,7 @@ fn trim_listing(facts: &ReplyFacts, result: &mut Result<Reply, Error>) {
 /// Returns the file that a request has opened, if writes to it may be buffered.
 fn opened_for_write_back(facts: &ReplyFacts, result: &Result<Reply, Error>) -> Option<Attr> {
     match facts {
-        ReplyFacts::Open(_, Writes::Back) | ReplyFacts::Created(_, _, _, Writes::Back) => {
+        ReplyFacts::Open(_, writes) | ReplyFacts::Created(_, _, _, writes) if writes.is_back() => {
             result.as_ref().ok().and_then(Reply::opened).copied()
         }
         _ => None,

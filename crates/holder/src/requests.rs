@@ -46,6 +46,9 @@ impl State {
 
     /// Undoes [`State::send`] for a request that is not sent after all.
     pub(crate) fn give_up(&mut self, request: &Request, sent: &SentRequest) {
+        if let ReplyFacts::Bytes(read) = &sent.facts {
+            self.end_read(read, None);
+        }
         self.unknown_removals -= usize::from(sent.removes_unknown);
         self.changes.end(&sent.touched);
         if let Request::Release { open } = request {

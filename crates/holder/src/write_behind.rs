@@ -248,8 +248,9 @@ impl State {
         }
         if let Some(code) = failed {
             self.opens.note_error(ino, code);
-            // The bytes that were read ahead may have those that are lost.
-            self.end_read_ahead(ino);
+            // Bytes that were read ahead may have those that are lost, and the server may have
+            // ended the lease.
+            self.end_bytes(ino);
             if self.lost_files.len() < LOST_FILES && !self.lost_files.contains(&ino) {
                 self.lost_files.push(ino);
             }

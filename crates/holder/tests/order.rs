@@ -25,6 +25,8 @@ struct RecordingServer {
     has_no_lease: AtomicBool,
     /// An open through which a lock was set that is lost.
     lost_lock: Option<OpenId>,
+    /// Bytes of its file from here on cannot be read.
+    bad_from: Option<u64>,
     /// Its answers to writes come too late.
     is_late: bool,
     /// Opens are answered later, and reads do not find them before.
@@ -61,6 +63,11 @@ impl RecordingServer {
                 true => (Ok(Reply::Data(Buffer::new(b"bytes".to_vec()))), Leases::default()),
                 false => (Err(Code::BadOpen.into()), Leases::default()),
             },
+            Request::Read { offset, size, .. }
+                if self.bad_from.is_some_and(|bad| offset + u64::from(*size) > bad) =>
+            {
+                (Err(Code::Io.into()), Leases::default())
+            }
             Request::Read { size, .. } => {
                 (Ok(Reply::Data(Buffer::new(vec![0; *size as usize]))), Leases::default())
             }
@@ -380,4 +387,66 @@ fn bytes_that_were_read_ahead_end_with_the_lease() {
         read(12);
         assert_eq!(*server.requests.lock(), ["read"]);
     }
+}
+
+/// Returns the requests that the server gets for reads that continue each other.
+fn requests_of_reads(server: RecordingServer, flags: OpenFlags) -> Vec<&'static str> {
+    let server = Arc::new(server);
+    let holder = Holder::new(Arc::clone(&server) as _);
+    ask(&holder, Request::Open { node: FILE, flags, open: OPEN }, b"");
+    let read: Arc<Mutex<Vec<Result<usize, Code>>>> = Arc::default();
+    for offset in [0, 4, 8, 12] {
+        let mut later = || -> Done {
+            let read = Arc::clone(&read);
+            Box::new(move |result| {
+                let bytes = result.map(|reply| reply.bulk().len());
+                read.lock().push(bytes.map_err(|error| error.code));
+            })
+        };
+        let request = Request::Read { open: OPEN, offset, size: 4 };
+        if let Some(answer) = holder.ask(&Context::direct(0, 0), request, Bulk::None, &mut later) {
+            later()(answer);
+        }
+    }
+    assert_eq!(*read.lock(), [Ok(4); 4]);
+    let requests = server.requests.lock().clone();
+    assert_eq!(requests[0], "open");
+    requests[1..].to_vec()
+}
+
+#[test]
+fn reads_are_answered_from_what_was_read_ahead() {
+    let flags = OpenFlags::READ_WRITE;
+    assert_eq!(requests_of_reads(RecordingServer::default(), flags), ["read"; 2]);
+    // A program that has lost its lock must get an error.
+    let server = RecordingServer { lost_lock: Some(OPEN), ..RecordingServer::default() };
+    assert_eq!(requests_of_reads(server, flags).len(), 4);
+    // Each read changes the time of access.
+    let strict = OpenFlags { strict_atime: true, ..flags };
+    assert_eq!(requests_of_reads(RecordingServer::default(), strict), ["read"; 4]);
+}
+
+/// The program wants none of the bytes that cannot be read.
+#[test]
+fn a_larger_read_that_fails_is_sent_once_more_for_what_is_wanted() {
+    let server = RecordingServer { bad_from: Some(18), ..RecordingServer::default() };
+    let requests = requests_of_reads(server, OpenFlags::READ_WRITE);
+    assert_eq!(requests.len(), 7, "all but the first are sent twice: {requests:?}");
+}
+
+/// The server has ended the lease without a recall, or the bytes are not those that were read.
+#[test]
+fn a_write_that_fails_ends_what_was_read_ahead() {
+    let server = Arc::new(RecordingServer { is_late: true, ..RecordingServer::default() });
+    let holder = Holder::new(Arc::clone(&server) as _);
+    holder.keep_writes();
+    let open = Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open: OPEN };
+    let read = |offset| ask(&holder, Request::Read { open: OPEN, offset, size: 4 }, b"");
+    ask(&holder, open, b"");
+    [0, 4, 8].into_iter().for_each(read);
+    ask(&holder, Request::Write { open: OPEN, offset: 12, flags: WriteFlags::NONE }, b"new");
+    ask(&holder, Request::Fsync { open: OPEN, data_only: false }, b"");
+    server.requests.lock().clear();
+    read(12);
+    assert_eq!(*server.requests.lock(), ["read"]);
 }

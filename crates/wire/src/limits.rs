@@ -270,7 +270,7 @@ pub const READ_AHEAD_FILES: usize = 16;
 pub const WRITE_BEHIND_MILLIS: u64 = 100;
 /// Bytes of a target or an extended attribute that a client keeps.
 pub const HOLDER_TEXT_BYTES: usize = 1024;
-/// Leases of all sessions with the default memory, 170 to 300 bytes each; with less a twentieth of
+/// Leases of all sessions with the default memory, 250 to 380 bytes each; with less a twentieth of
 /// the memory above 20 MiB is for them. Beyond that some are recalled to grant others.
 pub const LEASES: usize = 1 << 18;
 /// Leases of one session. Beyond that some of its own are recalled to grant others.

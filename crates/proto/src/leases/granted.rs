@@ -56,10 +56,32 @@ impl GrantedLeases {
         self.all.keys().copied()
     }
 
-    /// Returns the nodes whose leases were granted first, at most `most`.
-    pub(super) fn oldest_nodes(&self, most: usize) -> Vec<InodeId> {
-        let is_present =
-            |entry: &&(InodeId, u64)| self.all.get(&Leased::Node(entry.0)) == Some(&entry.1);
-        self.order.iter().filter(is_present).take(most).map(|(ino, _)| *ino).collect()
+    /// Removes the leases on nodes that were granted first, at most `most`, and returns the nodes.
+    /// Those that must stay count as granted now.
+    pub(super) fn take_oldest_nodes(
+        &mut self,
+        most: usize,
+        must_stay: impl Fn(InodeId) -> bool,
+    ) -> Vec<InodeId> {
+        let mut taken = Vec::new();
+        for _ in 0..self.order.len() {
+            let Some((ino, number)) = self.order.front().copied().filter(|_| taken.len() < most)
+            else {
+                break;
+            };
+            self.order.pop_front();
+            if self.all.get(&Leased::Node(ino)) != Some(&number) {
+                // It has ended.
+                continue;
+            }
+            match must_stay(ino) {
+                true => self.order.push_back((ino, number)),
+                false => {
+                    self.all.remove(&Leased::Node(ino));
+                    taken.push(ino);
+                }
+            }
+        }
+        taken
     }
 }

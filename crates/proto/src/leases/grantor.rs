@@ -208,15 +208,16 @@ impl Grantor {
             false if !self.is_full() => None,
             false => self.sessions.iter().max_by_key(|(_, it)| count(it)).map(|(id, _)| *id),
         };
-        let Some((victim, holder)) = victim.and_then(|id| Some((id, self.sessions.get(&id)?)))
+        let Some((victim, holder)) = victim.and_then(|id| Some((id, self.sessions.get_mut(&id)?)))
         else {
             return Vec::new();
         };
         // Nothing says which of them is needed again, but the files of the last minutes are more
-        // likely to be.
-        let nodes = holder.leases.oldest_nodes(TAKEN);
+        // likely to be. A recall of a node ends the lease on its bytes, which only an open grants.
+        let Holder { leases, writes, .. } = holder;
+        let nodes = leases.take_oldest_nodes(TAKEN, |ino| writes.contains(&ino));
         for ino in &nodes {
-            self.remove(victim, Leased::Node(*ino));
+            self.ended(victim, Leased::Node(*ino));
         }
         let touched = nodes.chunks(limits::RECALL_THINGS);
         let touched = touched.map(|part| part.iter().copied().map(Touched::Node).collect());
@@ -478,10 +479,15 @@ impl Grantor {
     fn remove(&mut self, session: SessionId, on: Leased) {
         let holder = self.sessions.get_mut(&session);
         if holder.is_some_and(|holder| holder.leases.remove(on)) {
-            self.leases -= 1;
-            if let Some(subject) = self.subjects.get_mut(&on) {
-                subject.holders.retain(|other| *other != session);
-            }
+            self.ended(session, on);
+        }
+    }
+
+    /// Counts the end of a lease that a session had.
+    fn ended(&mut self, session: SessionId, on: Leased) {
+        self.leases -= 1;
+        if let Some(subject) = self.subjects.get_mut(&on) {
+            subject.holders.retain(|other| *other != session);
         }
     }
 

@@ -264,6 +264,24 @@ fn the_leases_that_were_granted_first_are_recalled_first() {
     assert!((most / 2 + 512..most).all(ask), "the newest of those from before are left");
 }
 
+/// The lease on the bytes of a file ends with a recall, and only an open grants it again.
+#[test]
+fn leases_on_files_that_are_written_are_not_taken_for_others() {
+    let node = |number| Leased::Node(InodeId::from_raw(number));
+    let mut grantor = grantor();
+    assert!(grant(&mut grantor, ONE, Leased::Node(INO)) && grant_bytes(&mut grantor, ONE));
+    let others = (1_000_000..).take(limits::SESSION_LEASES - 1);
+    assert!(others.clone().all(|number| grant(&mut grantor, ONE, node(number))));
+    for _ in 0..=limits::SESSION_LEASES / 512 {
+        grantor.make_room(ONE);
+        let more = (2_000_000..).filter(|number| !grantor.has(ONE, node(*number)));
+        let more: Vec<u64> = more.take(512).collect();
+        assert!(more.iter().all(|number| grant(&mut grantor, ONE, node(*number))));
+    }
+    assert!(grantor.has(ONE, Leased::Node(INO)));
+    assert!(!others.clone().any(|number| grantor.has(ONE, node(number))), "all others were taken");
+}
+
 #[test]
 fn leases_on_bytes_count_in_the_limit() {
     let mut grantor = Grantor::new(2);
