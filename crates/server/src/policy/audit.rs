@@ -439,11 +439,17 @@ fn add_subject(line: &mut Map<String, Value>, subject: &Subject<'_>) {
     }
 }
 
+/// Adds the directories of a node, each once: a file may have many names in one of them.
 fn add_directories(line: &mut Map<String, Value>, dirs: &[InodeId]) {
-    let dirs: Vec<Value> =
-        dirs.iter().take(limits::AUDIT_LINE_DIRS).map(|dir| dir.raw().into()).collect();
-    if !dirs.is_empty() {
-        line.insert(reading::DIRECTORIES.to_owned(), dirs.into());
+    let mut told: Vec<Value> = Vec::new();
+    for dir in dirs {
+        let dir = Value::from(dir.raw());
+        if told.len() < limits::AUDIT_LINE_DIRS && !told.contains(&dir) {
+            told.push(dir);
+        }
+    }
+    if !told.is_empty() {
+        line.insert(reading::DIRECTORIES.to_owned(), told.into());
     }
 }
 
