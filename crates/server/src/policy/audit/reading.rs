@@ -72,7 +72,8 @@ impl Audit {
         after: AuditPlace,
         scope: &AuditScope<'_>,
     ) -> Result<AuditPage, Error> {
-        // Before any decision: what a directory's lines say was so before it may have moved out.
+        // Read before any decision: a directory that moves out meanwhile is decided about as it is
+        // after that.
         let window = self.window(after).map_err(|error| {
             if self.unread.lock().insert(None) {
                 tracing::warn!(%error, "the audit log cannot be read");
