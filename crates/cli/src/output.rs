@@ -81,8 +81,12 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Outcome<bool> {
 
 /// Prints one object, on a line of its own.
 pub(crate) fn print_json(object: &Value) -> Outcome<()> {
-    let object = object.to_string();
-    write_out(&format!("{}\n", escape(&object, is_control, escape_json)))
+    write_out(&json_line(object))
+}
+
+/// Returns one object on a line of its own, without characters that control a terminal.
+pub(crate) fn json_line(object: &Value) -> String {
+    format!("{}\n", escape(&object.to_string(), is_control, escape_json))
 }
 
 /// Returns a count of bytes for people: two or three digits and a binary unit.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use pelago_store::folder::FolderError;
 use pelago_store::volume;
 use rustix::fs::OFlags;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::words::Keys;
 use crate::failure::{Exit, Failure, Outcome};
@@ -41,13 +41,13 @@ pub(crate) struct Args {
     /// Print the audit log
     #[arg(long, required = true)]
     audit: bool,
-    /// A folder in a mount: print what was done in it and below it; needs the right `a` there
+    /// A folder in a mount: print what was done in it and below it; a guest needs the right `a`
     #[arg(conflicts_with = "volume")]
     path: Option<PathBuf>,
     /// The volume's folder
     #[arg(short = 'V', long, value_name = "DIR")]
     volume: Option<PathBuf>,
-    /// Print the lines as they were written, one JSON object each
+    /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -87,46 +87,97 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     // The log is shown also if a list cannot be used.
     let key_names = KeyNames::of(&dir).ok();
     let keys = Keys { names: key_names.as_ref() };
+    // One that cannot be read hides no other one.
+    let mut fault = None;
     for name in names {
-        let file = match folder.open_file(&name, OFlags::RDONLY) {
+        let path = folder.path().join(&name);
+        let printed = match folder.open_file(&name, OFlags::RDONLY) {
             // The server has removed the oldest one meanwhile.
             Err(error) if error.is_not_found() => continue,
-            opened => opened.map_err(failed)?,
+            Err(error) => Err(LogError::from(error)),
+            Ok(file) => print(args, &path, file, keys)?,
         };
-        if !print(args, &folder.path().join(&name), file, keys)? {
-            break;
+        match printed {
+            Ok(true) => {}
+            Ok(false) => return Ok(ExitCode::SUCCESS),
+            Err(error) => fault = fault.or(Some(error)),
         }
     }
-    Ok(ExitCode::SUCCESS)
+    match fault {
+        Some(error) => Err(failed(error)),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// Prints the lines of a file. Returns whether there is still a reader.
-fn print(args: &Args, path: &Path, file: File, keys: Keys<'_>) -> Outcome<bool> {
+///
+/// # Errors
+/// A failure to print; within it, that the file cannot be read.
+fn print(args: &Args, path: &Path, file: File, keys: Keys<'_>) -> Outcome<Result<bool, LogError>> {
     let mut lines = BufReader::new(file);
-    let mut line = String::new();
+    let mut line = Vec::new();
     loop {
         line.clear();
-        let read = lines.by_ref().take(LINE_BYTES).read_line(&mut line);
-        let read =
-            read.map_err(|source| failed(LogError::Read { path: path.to_owned(), source }))?;
-        if read == 0 {
-            return Ok(true);
+        match lines.by_ref().take(LINE_BYTES).read_until(b'\n', &mut line) {
+            Ok(0) => return Ok(Ok(true)),
+            Ok(_) => {}
+            Err(source) => return Ok(Err(LogError::Read { path: path.to_owned(), source })),
         }
-        if !print_line(args, line.as_bytes(), keys)? {
-            return Ok(false);
+        if !print_line(args, &line, keys)? {
+            return Ok(Ok(false));
         }
     }
 }
 
 /// Prints a line of the log. Returns whether there is still a reader.
 fn print_line(args: &Args, line: &[u8], keys: Keys<'_>) -> Outcome<bool> {
-    // The last line of a day may have been cut by a crash.
-    let Ok(object) = serde_json::from_slice::<Value>(line) else { return Ok(true) };
-    let text = if args.json { object.to_string() } else { words::words(&object, keys) };
-    output::print_bytes(format!("{text}\n").as_bytes())
+    let Some(object) = object_of(line) else { return Ok(true) };
+    let text = match args.json {
+        true => output::json_line(&object),
+        false => format!("{}\n", words::words(&object, keys)),
+    };
+    output::print_bytes(text.as_bytes())
+}
+
+/// Returns the object of a line; of a damaged line one that has its text. `None` for a line that is
+/// being written, or that a crash has cut.
+fn object_of(line: &[u8]) -> Option<Value> {
+    match serde_json::from_slice::<Value>(line) {
+        Ok(object @ Value::Object(_)) => Some(object),
+        _ if !line.ends_with(b"\n") || line.trim_ascii().is_empty() => None,
+        _ => {
+            let text = String::from_utf8_lossy(line.trim_ascii_end());
+            Some(json!({ "what": "damaged", "line": text }))
+        }
+    }
 }
 
 fn failed(error: impl Into<LogError>) -> Failure {
     Failure::new(Exit::Failed, error.into())
         .hint("the log is for the user of the volume: check the folder `audit`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_is_printed_as_an_object_that_controls_no_terminal() {
+        let evil = "a\u{7f}\u{9b}\u{202e}";
+        let object = json!({ "what": "use", "operation": evil });
+        for (line, expected) in [
+            (format!("{object}\n"), Some(object.clone())),
+            ("{\"cut\":".to_owned(), None),
+            ("\n".to_owned(), None),
+            ("7\n".to_owned(), Some(json!({ "what": "damaged", "line": "7" }))),
+            (format!("[{evil}\n"), Some(json!({ "what": "damaged", "line": format!("[{evil}") }))),
+        ] {
+            let found = object_of(line.as_bytes());
+            assert_eq!(found, expected, "{line:?}");
+            let Some(found) = found else { continue };
+            let printed = output::json_line(&found);
+            assert!(!printed.contains(['\u{7f}', '\u{9b}', '\u{202e}']), "{printed:?}");
+            assert_eq!(serde_json::from_str::<Value>(&printed).unwrap(), found);
+        }
+    }
 }

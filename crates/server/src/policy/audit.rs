@@ -6,7 +6,7 @@
 //! part of the log only. What is left out is counted, in a line.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -52,6 +52,9 @@ pub(super) struct Audit {
     queue: Mutex<Queue>,
     /// Held while lines are written.
     files: Mutex<Files>,
+    /// The days whose files could not be read, and `None` for the folder, each of which is in the
+    /// server's log. A leaf lock.
+    unread: Mutex<BTreeSet<Option<u32>>>,
 }
 
 #[derive(Default)]
@@ -162,7 +165,7 @@ impl Audit {
     /// Returns the log in the volume's folder. Nothing is created before the first line.
     pub(super) fn new(folder: Folder, pool: Arc<Pool>) -> Arc<Self> {
         let files = Mutex::new(Files::new(folder.clone()));
-        Arc::new(Self { pool, folder, queue: Mutex::default(), files })
+        Arc::new(Self { pool, folder, queue: Mutex::default(), files, unread: Mutex::default() })
     }
 
     /// Records a chain with which a session begins, or that it attaches, if none has in this run.
@@ -439,11 +442,17 @@ fn add_subject(line: &mut Map<String, Value>, subject: &Subject<'_>) {
     }
 }
 
+/// Adds the directories of a node, each once: a file may have many names in one of them.
 fn add_directories(line: &mut Map<String, Value>, dirs: &[InodeId]) {
-    let dirs: Vec<Value> =
-        dirs.iter().take(limits::AUDIT_LINE_DIRS).map(|dir| dir.raw().into()).collect();
-    if !dirs.is_empty() {
-        line.insert(reading::DIRECTORIES.to_owned(), dirs.into());
+    let mut told: Vec<Value> = Vec::new();
+    for dir in dirs {
+        let dir = Value::from(dir.raw());
+        if told.len() < limits::AUDIT_LINE_DIRS && !told.contains(&dir) {
+            told.push(dir);
+        }
+    }
+    if !told.is_empty() {
+        line.insert(reading::DIRECTORIES.to_owned(), told.into());
     }
 }
 

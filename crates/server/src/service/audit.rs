@@ -1,4 +1,4 @@
-//! The audit log for those who may know a part of it.
+//! Requests for pages of the audit log.
 
 use pelago_data::{MayBlock, OpError};
 use pelago_wire::{AuditPlace, Code, Error, FileKind, Handle, InodeId, Operation, Reply};

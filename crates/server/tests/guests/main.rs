@@ -5,6 +5,7 @@ mod access;
 mod admission;
 mod attaching;
 mod audit_pages;
+mod audit_subjects;
 mod audited;
 mod auditing;
 mod chains;

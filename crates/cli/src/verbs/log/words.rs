@@ -73,6 +73,7 @@ pub(super) fn words(line: &Value, keys: Keys<'_>) -> String {
             }
         }
         "omitted" => return format!("{time}  {}", omitted(line)),
+        "damaged" => return format!("a line is damaged: {}", text(line, "line")),
         _ => output::name(&line.to_string()).into_owned(),
     };
     format!("{time}  {says}{left_out}")
@@ -287,6 +288,7 @@ mod tests {
             json!({ "what": "denial", "operation": evil, "rights": evil, "node": -1 }),
             json!({ "what": "end", "why": evil, "omitted": "7" }),
             json!({ "what": "policy", "roots": [evil, 7] }),
+            json!({ "what": "damaged", "line": evil }),
             json!([]),
             json!(7),
         ] {

@@ -1,11 +1,11 @@
-//! Reads the log for those who may know a part of it.
+//! Pages of the log, with the lines of a scope.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use pelago_store::folder::FolderError;
+use pelago_store::folder::{Folder, FolderError};
 use pelago_store::volume;
 use pelago_wire::{AuditPage, AuditPlace, Code, Error, InodeId, limits};
 use rustix::fs::OFlags;
@@ -17,19 +17,10 @@ use super::files::{SUFFIX, is_day};
 /// The directories of the node that a line is about.
 pub(super) const DIRECTORIES: &str = "directories";
 /// The fields of a line that tell nothing of what happens elsewhere. A count of lines that were
-/// left out does.
-const LOCAL_FIELDS: [&str; 10] = [
-    "time",
-    "what",
-    "key",
-    "session",
-    "credential",
-    "operation",
-    "rights",
-    "node",
-    "why",
-    "issued",
-];
+/// left out does, and so does the credential by which the session began: another one of it may have
+/// given the right.
+const LOCAL_FIELDS: [&str; 9] =
+    ["time", "what", "key", "session", "operation", "rights", "node", "why", "issued"];
 
 /// One line that fits on a page is read whole.
 const _: () = assert!(limits::AUDIT_PAGE_BYTES < limits::AUDIT_READ_BYTES);
@@ -75,17 +66,21 @@ impl Audit {
     /// of the log. Lines that wait are not among them. Blocks on the disk.
     ///
     /// # Errors
-    /// `Io`, which is in the server's log; those of the scope.
+    /// `Io`, which is in the server's log; `Busy` of the scope.
     pub(in crate::policy) fn read(
         &self,
         after: AuditPlace,
         scope: &AuditScope<'_>,
     ) -> Result<AuditPage, Error> {
-        // Before any decision: what a directory's lines say was so before it may have moved out.
+        // Read before any decision: a directory that moves out meanwhile is decided about as it is
+        // after that.
         let window = self.window(after).map_err(|error| {
-            tracing::warn!(%error, "the audit log cannot be read");
+            if self.unread.lock().insert(None) {
+                tracing::warn!(%error, "the audit log cannot be read");
+            }
             Code::Io
         })?;
+        self.unread.lock().remove(&None);
         match window {
             Some(window) => window.page(scope),
             None => Ok(AuditPage { lines: Vec::new(), next: None }),
@@ -105,21 +100,40 @@ impl Audit {
         days.sort_unstable();
         let mut days = days.into_iter().peekable();
         while let Some((day, name)) = days.next() {
-            let file = match folder.open_file(&name, OFlags::RDONLY) {
-                // It was the oldest one, and made room for a new day.
-                Err(error) if error.is_not_found() => continue,
-                file => file?,
-            };
             let offset = if day == after.day { after.offset } else { 0 };
             let from = AuditPlace { day, offset };
             let next_day = days.peek().map(|(day, _)| *day);
-            return Ok(Some(Window::read(&file, from, next_day)?));
+            match Window::of_file(&folder, &name, from, next_day) {
+                Ok(window) => {
+                    self.unread.lock().remove(&Some(day));
+                    return Ok(Some(window));
+                }
+                // It was the oldest one, and made room for a new day.
+                Err(ReadError::Folder(error)) if error.is_not_found() => {}
+                // It hides no other day, and is in the server's log once.
+                Err(error) => {
+                    if self.unread.lock().insert(Some(day)) {
+                        tracing::warn!(%error, "a day of the audit log cannot be read");
+                    }
+                }
+            }
         }
         Ok(None)
     }
 }
 
 impl Window {
+    /// Reads a part of the file of a day.
+    fn of_file(
+        folder: &Folder,
+        name: &str,
+        from: AuditPlace,
+        next_day: Option<u32>,
+    ) -> Result<Self, ReadError> {
+        let file = folder.open_file(name, OFlags::RDONLY)?;
+        Ok(Self::read(&file, from, next_day)?)
+    }
+
     /// Reads from a place on. If that is within a line, the rest of it is left out.
     fn read(file: &File, from: AuditPlace, next_day: Option<u32>) -> io::Result<Self> {
         let mut bytes = vec![0; limits::AUDIT_READ_BYTES];
@@ -221,7 +235,11 @@ impl Decided<'_> {
         if self.dirs.len() >= limits::AUDIT_PAGE_DIRS {
             return Ok(None);
         }
-        let has = (self.scope.has)(InodeId::from_raw(dir))?;
+        let has = match (self.scope.has)(InodeId::from_raw(dir)) {
+            Err(error) if error.code == Code::Busy => return Err(error),
+            // One that is damaged hides its own lines only.
+            has => has.unwrap_or(false),
+        };
         self.dirs.insert(dir, has);
         Ok(Some(has))
     }
@@ -231,4 +249,25 @@ impl Decided<'_> {
 fn number_of(name: &str) -> Option<u32> {
     let day = name.strip_suffix(SUFFIX).filter(|_| is_day(name))?;
     day.replace('-', "").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_damaged_hides_its_own_lines_only() {
+        let line = |dir| format!("{{\"node\":{dir},\"directories\":[{dir}]}}\n");
+        let page = |code: Code| {
+            let has = |dir: InodeId| if dir.raw() == 2 { Err(code.into()) } else { Ok(true) };
+            let bytes = [1, 2, 3].map(line).concat().into_bytes();
+            let from = AuditPlace::START;
+            let window = Window { from, bytes, is_cut: false, next_day: None };
+            window.page(&AuditScope { has_all: &|| Ok(false), has: &has })
+        };
+        let told = String::from_utf8(page(Code::Io).unwrap().lines).unwrap();
+        let nodes = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        assert_eq!(nodes.map(|line| line["node"].clone()).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(page(Code::Busy).unwrap_err().code, Code::Busy);
+    }
 }

@@ -8,21 +8,41 @@ use pelago_wire::{
 };
 use smallvec::SmallVec;
 
+use super::rights::Found;
 use super::{Granted, GuestCall};
 use crate::policy::Subject;
 
+/// A node that a denied request names.
+struct Denied {
+    /// The node as it was named; `None` for a request without one.
+    handle: Option<Handle>,
+    /// The rights to it that are missing, or are needed.
+    rights: Vec<Right>,
+}
+
 impl GuestCall {
-    /// Records the first use of rights in this session.
+    /// Records the first use of rights in this session, each with the node to which it is.
     #[inline]
     pub(super) fn note_use(&self, granted: &Granted) {
-        let Some(found) = granted.subjects.last() else { return };
+        match self.request.for_guest() {
+            ForGuest::Needs(needs) => {
+                let used = needs.each().zip(&granted.subjects);
+                used.for_each(|((right, _), found)| self.note_use_of(named(right), found));
+            }
+            _ => {
+                let used = granted.subjects.last();
+                used.into_iter().for_each(|found| self.note_use_of(&Right::ALL, found));
+            }
+        }
+    }
+
+    #[inline]
+    fn note_use_of(&self, rights: &[Right], found: &Found) {
         let policy = &self.dispatcher.parts.policy;
-        let operation = self.request.describe().operation;
+        let operation = self.operation;
         let Placement { ino, dirs, .. } = &found.position;
-        self.each_need(|rights| {
-            let subject = Subject { operation, rights, node: Some(*ino), dirs, by_modes: false };
-            policy.note_use(&self.guest, &subject);
-        });
+        let subject = Subject { operation, rights, node: Some(*ino), dirs, by_modes: false };
+        policy.note_use(&self.guest, &subject);
     }
 
     /// Records a denial. A node that does not exist is not denied, and the end of a session has a
@@ -47,10 +67,8 @@ impl GuestCall {
     /// Returns whether the modes deny the request with this error. Only the sticky bit depends on
     /// the node that a name leads to, which is not known any more.
     fn is_denied_by_modes(&self, error: Error) -> bool {
-        let removes = matches!(
-            self.request.describe().operation,
-            Operation::Unlink | Operation::RemoveDir | Operation::Rename
-        );
+        let removes =
+            matches!(self.operation, Operation::Unlink | Operation::RemoveDir | Operation::Rename);
         if let Request::Rename { from_dir, to_dir, .. } = &self.request
             && error.code == Code::AccessDenied
         {
@@ -63,109 +81,119 @@ impl GuestCall {
         }
     }
 
+    /// Records a denial, in a line for each node to which a right is missing: a line tells nothing
+    /// of the directories of another node.
     fn note(&self, error: Error, by_modes: bool) {
         let policy = &self.dispatcher.parts.policy;
-        let is_denial = match error.code {
-            Code::AccessDenied => true,
-            Code::Stale => policy.admits(&self.guest) && self.names_a_node(),
-            _ => false,
+        let must_exist = match error.code {
+            Code::AccessDenied => false,
+            Code::Stale if policy.admits(&self.guest) => true,
+            _ => return,
         };
-        if is_denial {
-            let operation = self.request.describe().operation;
-            let rights = &self.needed();
-            let node = self.first_node();
-            let dirs = &node.map(|node| self.dirs_of(node)).unwrap_or_default();
-            policy.note_denied(&self.guest, &Subject { operation, rights, node, dirs, by_modes });
-        }
-    }
-
-    /// Returns whether a node that the request names exists.
-    fn names_a_node(&self) -> bool {
-        let is_there = |node| self.dispatcher.parts.shard.placement(node, true).is_ok();
-        match self.request.for_guest() {
-            ForGuest::Needs(needs) => needs.each().any(|(_, subject)| match subject {
-                GuestSubject::Node(node) => is_there(node),
-                // It was granted when it was opened.
-                GuestSubject::Open(_) => true,
-            }),
-            ForGuest::Parent(node)
-            | ForGuest::CommitDir(node)
-            | ForGuest::NoXattr(node)
-            | ForGuest::NotSupported(node) => is_there(node),
-            ForGuest::Own
-            | ForGuest::Commit(_)
-            | ForGuest::Space
-            | ForGuest::Attach
-            | ForGuest::Revoke
-            | ForGuest::Never => {
-                self.request.describe().subjects.each_inode().map(Handle::own).any(is_there)
+        for Denied { handle, rights } in self.denied(by_modes) {
+            let position = handle.map(|node| self.dispatcher.parts.shard.placement(node, true));
+            if must_exist && !matches!(position, Some(Ok(_))) {
+                continue;
             }
+            let node = handle.map(|handle| handle.ino);
+            let dirs: SmallVec<[InodeId; 2]> = match position {
+                Some(Ok(position)) => position.dirs,
+                _ => SmallVec::new(),
+            };
+            let operation = self.operation;
+            let subject = Subject { operation, rights: &rights, node, dirs: &dirs, by_modes };
+            policy.note_denied(&self.guest, &subject);
         }
     }
 
-    /// Calls `note` with each right that the request needs; with all rights, of which one
-    /// suffices, for a need of any.
-    fn each_need(&self, note: impl Fn(&[Right])) {
-        match self.request.for_guest() {
-            ForGuest::Needs(needs) => needs.each().for_each(|(right, _)| note(named(right))),
-            _ => note(&Right::ALL),
-        }
-    }
-
-    /// Returns the rights that the request needs; none if no guest may make it.
-    fn needed(&self) -> Vec<Right> {
-        match self.request.for_guest() {
-            ForGuest::Needs(needs) => {
-                let mut rights: Vec<Right> = Vec::new();
-                for right in needs.each().flat_map(|(right, _)| named(right)) {
-                    if !rights.contains(right) {
-                        rights.push(*right);
-                    }
+    /// Returns each node to which the request lacks a right; all of its nodes if it lacks none now,
+    /// or none decides.
+    fn denied(&self, by_modes: bool) -> Vec<Denied> {
+        let mut denied: Vec<Denied> = Vec::new();
+        let mut add = |handle: Option<Handle>, rights: &[Right]| {
+            let same = denied.iter_mut().find(|other| {
+                let ino = |handle: Option<Handle>| handle.map(|handle| handle.ino);
+                ino(other.handle) == ino(handle)
+            });
+            match same {
+                Some(Denied { rights: known, .. }) => {
+                    let new = rights.iter().filter(|right| !known.contains(right));
+                    let new: Vec<Right> = new.copied().collect();
+                    known.extend(new);
                 }
-                rights
+                None => denied.push(Denied { handle, rights: rights.to_vec() }),
             }
-            ForGuest::Never => Vec::new(),
-            ForGuest::Revoke => vec![Right::Audit],
-            _ => Right::ALL.to_vec(),
-        }
-    }
-
-    /// Returns the directories in which a node of the request is; none if they are not known.
-    fn dirs_of(&self, node: InodeId) -> SmallVec<[InodeId; 2]> {
-        let parts = &self.dispatcher.parts;
-        let session = self.context.session;
-        let handle_of = |subject| match subject {
-            GuestSubject::Node(node) => Some(node),
-            GuestSubject::Open(open) => parts.opens.handle_of(OpenKey { session, open }).ok(),
         };
-        // A file is found by its name.
-        let named = match self.request.for_guest() {
-            ForGuest::Needs(needs) => needs
-                .each()
-                .filter_map(|(_, subject)| handle_of(subject))
-                .find(|handle| handle.ino == node),
-            ForGuest::Commit(open) => handle_of(GuestSubject::Open(open)),
+        let named_nodes = self.request.describe().subjects;
+        match self.request.for_guest() {
+            ForGuest::Needs(_) => {
+                for (right, subject) in self.lacking(by_modes) {
+                    add(self.handle_of(subject), named(right));
+                }
+            }
             ForGuest::Parent(node)
             | ForGuest::CommitDir(node)
             | ForGuest::NoXattr(node)
-            | ForGuest::NotSupported(node) => Some(node),
-            ForGuest::Own
-            | ForGuest::Space
-            | ForGuest::Attach
-            | ForGuest::Revoke
-            | ForGuest::Never => None,
-        };
-        let position = parts.shard.placement(named.unwrap_or_else(|| Handle::own(node)), true);
-        position.map(|position| position.dirs).unwrap_or_default()
+            | ForGuest::NotSupported(node) => add(Some(node), &Right::ALL),
+            ForGuest::Commit(open) => add(self.handle_of(GuestSubject::Open(open)), &Right::ALL),
+            ForGuest::Own | ForGuest::Space | ForGuest::Attach => add(None, &Right::ALL),
+            ForGuest::Revoke => add(None, &[Right::Audit]),
+            ForGuest::Never => {
+                named_nodes.each_inode().for_each(|node| add(Some(Handle::own(node)), &[]));
+                let opens = named_nodes.each_open().map(GuestSubject::Open);
+                opens.for_each(|open| add(self.handle_of(open), &[]));
+                if named_nodes.each_inode().next().is_none()
+                    && named_nodes.each_open().next().is_none()
+                {
+                    add(None, &[]);
+                }
+            }
+        }
+        denied
     }
 
-    /// Returns the first node that the request is about.
-    fn first_node(&self) -> Option<InodeId> {
-        let subjects = self.request.describe().subjects;
-        let opens = &self.dispatcher.parts.opens;
+    /// Returns the needs of the request that are not met; all if each of them is, as when a node
+    /// has moved meanwhile.
+    fn lacking(&self, by_modes: bool) -> Vec<(GuestRight, GuestSubject)> {
+        let ForGuest::Needs(needs) = self.request.for_guest() else { return Vec::new() };
+        let rights = self.rights(None);
+        let is_missing = |need: &(GuestRight, GuestSubject)| {
+            let checked = rights.check_right(need.0, need.1);
+            checked.is_err_and(|error| matches!(error.code, Code::AccessDenied | Code::Stale))
+        };
+        let is_denied = |need: &(GuestRight, GuestSubject)| match need {
+            _ if !by_modes => is_missing(need),
+            (GuestRight::Any, _) => false,
+            (_, GuestSubject::Node(dir)) if matches!(self.operation, Operation::Rename) => {
+                !self.modes().may_change_names(*dir)
+            }
+            _ => true,
+        };
+        let mut lacking: Vec<(GuestRight, GuestSubject)> = needs.each().filter(is_denied).collect();
+        if lacking.is_empty()
+            && !by_modes
+            && let Request::Rename { to_dir, .. } = &self.request
+        {
+            // For the name that it would replace.
+            let removes = (GuestRight::Delete, GuestSubject::Node(*to_dir));
+            lacking.extend(Some(removes).filter(is_missing));
+        }
+        if lacking.is_empty() {
+            lacking.extend(needs.each());
+        }
+        lacking
+    }
+
+    /// Returns the handle of a subject: a file is found by its name. `None` for an open that is
+    /// none any more.
+    fn handle_of(&self, subject: GuestSubject) -> Option<Handle> {
         let session = self.context.session;
-        let of_open = |open| opens.inode_of(OpenKey { session, open }).ok();
-        subjects.each_inode().next().or_else(|| subjects.each_open().find_map(of_open))
+        match subject {
+            GuestSubject::Node(node) => Some(node),
+            GuestSubject::Open(open) => {
+                self.dispatcher.parts.opens.handle_of(OpenKey { session, open }).ok()
+            }
+        }
     }
 }
 

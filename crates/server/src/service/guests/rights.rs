@@ -63,9 +63,9 @@ impl GuestRights<'_> {
     /// # Errors
     /// `Busy` if directories move all the time; errors of the table.
     pub(in crate::service) fn may_audit(&self, node: Handle) -> Result<bool, Error> {
-        match self.check_right(GuestRight::Audit, GuestSubject::Node(node)) {
-            Ok(()) => Ok(true),
-            Err(error) if matches!(error.code, Code::AccessDenied | Code::Stale) => Ok(false),
+        match self.find_rights(GuestSubject::Node(node), &[Right::Audit]) {
+            Ok(found) => Ok(found.rights.has(Right::Audit)),
+            Err(error) if error.code == Code::Stale => Ok(false),
             Err(error) => Err(error),
         }
     }

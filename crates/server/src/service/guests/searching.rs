@@ -83,9 +83,13 @@ impl GuestCall {
     }
 
     /// Returns whether the answer is from a moment at which the rights to the directory, and the
-    /// places of all below it, were looked at: it is right even if directories have moved since.
+    /// places of all below it, were looked at: it is right even if directories have moved since. Of
+    /// the audit log each directory is decided about after its lines were read.
     pub(super) const fn is_of_one_moment(&self) -> bool {
-        matches!(self.request, Request::Search { .. } | Request::Tags { .. })
+        matches!(
+            self.request,
+            Request::Search { .. } | Request::Tags { .. } | Request::Audited { .. }
+        )
     }
 
     /// Returns whether a result tells of other guests than this one, or of a chain without a
