@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    /// What is not sent is not read either, in a frame that has room for more.
+    /// The limit of a chain holds for its reader too, in a frame that has room for more.
     #[test]
     fn a_chain_has_as_many_bytes_as_its_limit_says() {
         let longest = vec![b'x'; limits::CREDENTIAL_BYTES];

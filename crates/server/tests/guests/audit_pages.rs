@@ -130,7 +130,7 @@ fn an_auditor_gets_what_others_did_below_and_nothing_else() {
     else {
         panic!("a file")
     };
-    // A file that has been seen by nobody since is found by its handle.
+    // No name has led to the file since: it is found by its handle.
     assert_eq!(world.attr(&carol, file.handle), Err(Code::Stale));
 
     let lines = told(world, &auditor, *shared).unwrap();
@@ -174,7 +174,7 @@ fn an_auditor_is_not_told_how_many_lines_were_left_out() {
         for _ in 0..DENIALS {
             assert_eq!(make_dir(world, &bob, *beside), Err(Code::AccessDenied));
         }
-        // A denial of another second counts those that were left out.
+        // A denial of another second counts those that were left out; only the clock begins one.
         thread::sleep(Duration::from_secs(1));
         assert_eq!(make_dir(world, &bob, *below), Err(Code::AccessDenied));
     }

@@ -134,7 +134,7 @@ fn moves_of_directories_do_not_repeat_a_page() {
     }
 }
 
-/// What somebody has put into the folder of the log hides its own day only.
+/// A file of another kind, which was put into the folder of the log, hides its own day only.
 #[test]
 fn a_day_that_cannot_be_read_hides_no_other_day() {
     let place = Place::new();

@@ -280,12 +280,13 @@ fn an_auditor_takes_nothing_back_below_what_the_policy_bounds() {
     let roots = policy(&[principal(1)], &[]).unwrap();
     let conditions = format!("Conditions: object == \"{:x}\";\n", shared.ino.raw());
     world.set_policy(&format!("{roots}{conditions}"));
-    // The file is looked at twice a second.
+    // The file is looked at twice a second, by the clock alone.
     thread::sleep(POLICY_DELAY);
     assert!(place.page(&auditor, *shared, &[], SessionId(0)).is_ok(), "it may audit that one");
     let denied = Err(Code::AccessDenied);
     assert_eq!(place.revoke(&auditor, AUDITOR, &[&text], &text), denied);
     world.set_policy(&roots);
+    // As above.
     thread::sleep(POLICY_DELAY);
     assert_eq!(place.revoke(&auditor, AUDITOR, &[&text], &text), Ok(()));
 }

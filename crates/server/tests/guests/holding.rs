@@ -27,7 +27,7 @@ use crate::harness::rig::{DEADLINE, by_hand, name};
 const SILENCE: Duration = Duration::from_millis(500);
 /// The bytes of the file: more than is inline.
 static OLD_BYTES: [u8; 100_000] = [b'o'; 100_000];
-/// What a guest writes.
+/// The bytes of a guest's write.
 const NEW_BYTES: &[u8] = b"new bytes";
 
 /// A table that stops the thread which syncs it next.

@@ -644,15 +644,15 @@ fn a_credential_is_issued_up_to_the_bytes_that_a_chain_may_have() {
     let conditions = desk.grant("rxcg").conditions();
     // A chain from the root to the last key, whose first links have so many bytes more.
     let chain = |more: usize| -> Texts {
-        let signers = [1].into_iter().chain(11..10 + links);
-        let link = |(at, by): (usize, u8)| {
+        let signers: Vec<u8> = [1].into_iter().chain(11..10 + links).collect();
+        let link = |at: usize| {
             let of_this = more / 4 + if at == 0 { more % 4 } else { 0 };
             let comment = ["x".repeat(1 + if at < 4 { of_this } else { 0 })];
             let licensee = principal(11 + u8::try_from(at).unwrap());
             let credential = Credential { comment: &comment, licensee, conditions: &conditions };
-            credential.sign(&key(by).signing_key()).unwrap()
+            credential.sign(&key(signers[at]).signing_key()).unwrap()
         };
-        signers.enumerate().map(link).collect()
+        (0..signers.len()).map(link).collect()
     };
     let issue = |more: usize, text: &str| {
         let guest = desk.admit(10 + links, &chain(more)).unwrap();

@@ -39,8 +39,9 @@ struct DayFile {
     is_full: bool,
 }
 
+/// A failure of the folder of the log, or of a file in it.
 #[derive(Debug, thiserror::Error)]
-enum WriteError {
+pub(super) enum FileError {
     #[error(transparent)]
     Folder(#[from] FolderError),
     #[error(transparent)]
@@ -74,7 +75,7 @@ impl Files {
     }
 
     /// Writes lines of one day.
-    fn write_day(&mut self, lines: &[Line]) -> Result<(), WriteError> {
+    fn write_day(&mut self, lines: &[Line]) -> Result<(), FileError> {
         let Some(first) = lines.first() else { return Ok(()) };
         let name = name_of(first);
         let is_open = self.open.as_ref().is_some_and(|day| {
@@ -113,7 +114,7 @@ impl Files {
 impl DayFile {
     /// Opens the file of a day, or creates it. Then the oldest files are removed, so that all
     /// together keep their limit.
-    fn begin(volume: &Folder, name: String) -> Result<Self, WriteError> {
+    fn begin(volume: &Folder, name: String) -> Result<Self, FileError> {
         let folder = volume.create_folder(volume::AUDIT)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::APPEND;
         let mut file = folder.open_file(&name, flags)?;

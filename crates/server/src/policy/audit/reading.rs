@@ -5,14 +5,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use pelago_store::folder::{Folder, FolderError};
+use pelago_store::folder::Folder;
 use pelago_store::volume;
 use pelago_wire::{AuditPage, AuditPlace, Code, Error, InodeId, limits};
 use rustix::fs::OFlags;
 use serde_json::{Map, Value};
 
 use super::Audit;
-use super::files::{SUFFIX, is_day};
+use super::files::{FileError, SUFFIX, is_day};
 
 /// The directories of the node that a line is about.
 pub(super) const DIRECTORIES: &str = "directories";
@@ -53,14 +53,6 @@ struct Decided<'a> {
     dirs: HashMap<u64, bool>,
 }
 
-#[derive(Debug, thiserror::Error)]
-enum ReadError {
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
 impl Audit {
     /// Returns the lines from a place on that are in a scope: as many as fit on a page, of a part
     /// of the log. Lines that wait are not among them. Blocks on the disk.
@@ -88,7 +80,7 @@ impl Audit {
     }
 
     /// Returns the bytes from a place on; `None` behind the last file.
-    fn window(&self, after: AuditPlace) -> Result<Option<Window>, ReadError> {
+    fn window(&self, after: AuditPlace) -> Result<Option<Window>, FileError> {
         let folder = match self.folder.open_folder(volume::AUDIT) {
             Err(error) if error.is_not_found() => return Ok(None),
             folder => folder?,
@@ -109,7 +101,7 @@ impl Audit {
                     return Ok(Some(window));
                 }
                 // It was the oldest one, and made room for a new day.
-                Err(ReadError::Folder(error)) if error.is_not_found() => {}
+                Err(FileError::Folder(error)) if error.is_not_found() => {}
                 // It hides no other day, and is in the server's log once.
                 Err(error) => {
                     if self.unread.lock().insert(Some(day)) {
@@ -129,7 +121,7 @@ impl Window {
         name: &str,
         from: AuditPlace,
         next_day: Option<u32>,
-    ) -> Result<Self, ReadError> {
+    ) -> Result<Self, FileError> {
         let file = folder.open_file(name, OFlags::RDONLY)?;
         Ok(Self::read(&file, from, next_day)?)
     }

@@ -29,7 +29,16 @@ impl GuestCall {
                 let used = needs.each().zip(&granted.subjects);
                 used.for_each(|((right, _), found)| self.note_use_of(named(right), found));
             }
-            _ => {
+            ForGuest::Parent(_)
+            | ForGuest::Own
+            | ForGuest::Commit(_)
+            | ForGuest::CommitDir(_)
+            | ForGuest::Space
+            | ForGuest::NoXattr(_)
+            | ForGuest::NotSupported(_)
+            | ForGuest::Attach
+            | ForGuest::Revoke
+            | ForGuest::Never => {
                 let used = granted.subjects.last();
                 used.into_iter().for_each(|found| self.note_use_of(&Right::ALL, found));
             }
