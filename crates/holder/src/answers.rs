@@ -1,8 +1,8 @@
 //! Answers from the leased cache, without a message to the server.
 
 use pelago_wire::{
-    Code, Context, DataPath, DirEntry, Error, FileKind, InodeId, NameIn, OpenEffect, OpenFlags,
-    Reply, Request, Tells, limits, xattr,
+    Code, Context, DataPath, DirEntry, Error, FileKind, InodeId, Name, NameIn, OpenEffect,
+    OpenFlags, Reply, Request, Tells, limits, xattr,
 };
 
 use crate::caller::Caller;
@@ -26,6 +26,9 @@ impl State {
                 if cached.name(dir.ino, name)?.is_none() {
                     return Some(Err(Code::NotFound.into()));
                 }
+                if let Request::Step { .. } = request {
+                    return self.answer_step(dir.ino, name).map(Ok);
+                }
                 let entry = cached.entry(dir.ino, name)?;
                 (!changes.is_node_changing(entry.attr.ino)).then_some(Ok(Reply::Entry(entry)))
             }
@@ -43,6 +46,18 @@ impl State {
             }
             Tells::Nothing | Tells::NewName(_) | Tells::NewDir(_) | Tells::OldName(_) => None,
         }
+    }
+
+    /// Answers with the node at a name for the server of another site. A directory whose home is
+    /// elsewhere has no attributes in such a reply.
+    fn answer_step(&self, dir: InodeId, name: &Name) -> Option<Reply> {
+        let node = self.cached.name(dir, name).flatten()?;
+        if node.ino.site() != dir.site() {
+            return Some(Reply::Stepped { node, attr: None });
+        }
+        let attr = self.cached.attr(node.ino)?;
+        let holds = !self.changes.is_node_changing(node.ino);
+        holds.then_some(Reply::Stepped { node, attr: Some(attr) })
     }
 
     /// Answers a request whose reply reports attributes only. An open for reading is recorded here,
@@ -93,11 +108,14 @@ impl State {
         let page = self.cached.listings.page(dir.ino, *after, most)?;
         let whole = |entry: &DirEntry| match attributes {
             false => Some(entry.clone()),
-            true => {
-                let found = self.cached.entry(dir.ino, &entry.name)?;
-                let holds = !self.changes.is_node_changing(found.attr.ino);
-                holds.then(|| DirEntry { entry: Some(found), ..entry.clone() })
-            }
+            true => match self.cached.entry(dir.ino, &entry.name) {
+                Some(found) => {
+                    let holds = !self.changes.is_node_changing(found.attr.ino);
+                    holds.then(|| DirEntry { entry: Some(found), ..entry.clone() })
+                }
+                // As the home of the listed directory answers for a directory of another site.
+                None => (entry.ino.site() != dir.ino.site()).then(|| entry.clone()),
+            },
         };
         let entries: Vec<DirEntry> = page.entries.iter().map_while(whole).collect();
         let is_cut = entries.len() < page.entries.len();

@@ -57,6 +57,12 @@ impl Holder {
         }
     }
 
+    /// Reads ahead in each file under a lease from now on. Without a call it is done for opens that
+    /// write: the others are read through the pages of the kernel, which reads ahead itself.
+    pub fn read_ahead_in_all(&self) {
+        self.state.lock().reads_ahead_in_all = true;
+    }
+
     /// Answers a request without the server, if that is possible.
     fn answer(&self, context: &Context, request: &Request) -> Option<Result<Reply, Error>> {
         if let Request::Flush { open, .. } = request {
@@ -151,7 +157,7 @@ impl Holder {
                 let this = Arc::clone(&holder);
                 let read = move |reported: Result<(), Code>| match reported {
                     Ok(()) => {
-                        let sent = this.state.lock().send(&mut again);
+                        let sent = this.state.lock().send(&mut again, context.session);
                         this.forward(&context, again, sent, Bulk::None, done);
                     }
                     Err(code) => done(Err(code.into())),
@@ -228,7 +234,7 @@ impl Holder {
     fn read_again(self: &Arc<Self>, context: &Context, read: LargerRead, done: Done) {
         let size = u32::try_from(read.wanted).unwrap_or(u32::MAX);
         let mut request = Request::Read { open: read.open, offset: read.offset, size };
-        let sent = self.state.lock().send(&mut request);
+        let sent = self.state.lock().send(&mut request, context.session);
         self.forward(context, request, sent, Bulk::None, done);
     }
 
@@ -246,7 +252,7 @@ impl Holder {
         let context = *context;
         let go: Then = Box::new(move || {
             let ShowsDirty { files, mut request } = shown;
-            let mut sent = holder.state.lock().send(&mut request);
+            let mut sent = holder.state.lock().send(&mut request, context.session);
             if let Some(again) = &mut sent.shows_dirty {
                 // The reply need not show what was written after the program's request.
                 again.files.retain(|ino| files.contains(ino));
@@ -293,7 +299,7 @@ impl Service for Holder {
             this.commit(ino, open, later());
             return None;
         }
-        let sent = state.send(&mut request);
+        let sent = state.send(&mut request, context.session);
         if let ReplyFacts::Bytes(_) = sent.facts {
             // The caller's memory is for the bytes that it wants.
             bulk = Bulk::None;

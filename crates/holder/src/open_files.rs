@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use pelago_wire::{Code, Handle, InodeId, OpenFlags, OpenId, Request};
+use pelago_wire::{Code, Handle, InodeId, OpenFlags, OpenId, Request, SessionId};
 
 use crate::caller::Caller;
 use crate::changes::LeaseEra;
@@ -38,6 +38,8 @@ struct Open {
 pub(crate) enum Writes {
     /// It only reads.
     No,
+    /// It only reads. Each read changes the time of access, so the server gets all of them.
+    NoWithReadTimes,
     /// Write-back: its writes may be buffered under a lease.
     Back,
     /// Write-back. Each read changes the time of access, so the server gets all of them.
@@ -52,12 +54,21 @@ impl Writes {
         matches!(self, Self::Back | Self::BackWithReadTimes)
     }
 
-    /// Returns how an open with these flags writes.
-    pub(crate) const fn of(flags: OpenFlags) -> Self {
+    /// Returns whether an open writes at all.
+    const fn is_any(self) -> bool {
+        !matches!(self, Self::No | Self::NoWithReadTimes)
+    }
+
+    /// Returns how an open with these flags writes. That of another session than this process's own
+    /// writes through: its client would not lose with this process what is buffered here.
+    pub(crate) const fn of(flags: OpenFlags, session: SessionId) -> Self {
         let OpenFlags { write, sync, strict_atime, no_atime, .. } = flags;
-        match (write, sync) {
+        let has_read_times = strict_atime && !no_atime;
+        let is_through = sync || session.0 != SessionId::DIRECT.0;
+        match (write, is_through) {
+            (false, _) if has_read_times => Self::NoWithReadTimes,
             (false, _) => Self::No,
-            (true, false) if strict_atime && !no_atime => Self::BackWithReadTimes,
+            (true, false) if has_read_times => Self::BackWithReadTimes,
             (true, false) => Self::Back,
             (true, true) => Self::Through,
         }
@@ -108,7 +119,7 @@ impl OpenFiles {
     /// Adds an open that the server has made.
     pub(crate) fn add_at_server(&mut self, open: OpenId, ino: InodeId, writes: Writes) {
         self.remove(open);
-        self.writers += usize::from(writes != Writes::No);
+        self.writers += usize::from(writes.is_any());
         let node = Handle::own(ino);
         let open_file = Open { node, writes, at: At::Server, has_written: false, error: None };
         self.all.insert(open, open_file);
@@ -121,7 +132,7 @@ impl OpenFiles {
 
     /// Returns the inode of an open, if the open writes.
     pub(crate) fn written_inode(&self, open: OpenId) -> Option<InodeId> {
-        self.all.get(&open).filter(|open| open.writes != Writes::No).map(|open| open.node.ino)
+        self.all.get(&open).filter(|open| open.writes.is_any()).map(|open| open.node.ino)
     }
 
     /// Records that a write through an open is sent or buffered.
@@ -138,13 +149,13 @@ impl OpenFiles {
 
     /// Returns whether a file is open for writing.
     pub(crate) fn is_written(&self, ino: InodeId) -> bool {
-        let writes = |open: &Open| open.writes != Writes::No && open.node.ino == ino;
+        let writes = |open: &Open| open.writes.is_any() && open.node.ino == ino;
         self.writers > 0 && self.all.values().any(writes)
     }
 
     /// Returns the inodes of all files that are open for writing.
     pub(crate) fn written(&self) -> Vec<InodeId> {
-        let written = self.all.values().filter(|open| open.writes != Writes::No);
+        let written = self.all.values().filter(|open| open.writes.is_any());
         let mut inodes: Vec<InodeId> = written.map(|open| open.node.ino).collect();
         inodes.sort_unstable();
         inodes.dedup();
@@ -158,14 +169,15 @@ impl OpenFiles {
 
     /// Returns the inode of an open whose reads may be answered from bytes that were read ahead.
     pub(crate) fn read_ahead_inode(&self, open: OpenId) -> Option<InodeId> {
-        self.all.get(&open).filter(|open| open.writes == Writes::Back).map(|open| open.node.ino)
+        let may = |open: &&Open| matches!(open.writes, Writes::Back | Writes::No);
+        self.all.get(&open).filter(may).map(|open| open.node.ino)
     }
 
     /// Records that bytes of a file were lost: each open that may have written them reports it
     /// once.
     pub(crate) fn note_error(&mut self, ino: InodeId, code: Code) {
         let writers = self.all.values_mut();
-        for open in writers.filter(|open| open.node.ino == ino && open.writes != Writes::No) {
+        for open in writers.filter(|open| open.node.ino == ino && open.writes.is_any()) {
             self.errors += usize::from(open.error.replace(code).is_none());
         }
     }
@@ -215,7 +227,7 @@ impl OpenFiles {
     /// Removes an open that ends.
     pub(crate) fn remove(&mut self, open: OpenId) {
         let Some(Open { at, error, writes, .. }) = self.all.remove(&open) else { return };
-        self.writers -= usize::from(writes != Writes::No);
+        self.writers -= usize::from(writes.is_any());
         self.unreported -= usize::from(matches!(at, At::Here { .. }));
         self.errors -= usize::from(error.is_some());
     }

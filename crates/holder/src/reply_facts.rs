@@ -9,7 +9,7 @@ use std::mem;
 
 use pelago_wire::{
     Attr, Buffer, Code, Cookie, DirEntry, Error, Granted, Handle, InodeId, Leases, Name,
-    OpenEffect, OpenId, Reply, Request, Tells, Touched,
+    OpenEffect, OpenId, Reply, Request, SessionId, Tells, Touched,
 };
 
 use crate::changes::Moment;
@@ -68,8 +68,8 @@ pub(crate) enum ReplyFacts {
 }
 
 impl ReplyFacts {
-    /// Returns the facts that the reply to a request will report.
-    pub(crate) fn of(request: &Request) -> Self {
+    /// Returns the facts that the reply to a request of this session will report.
+    pub(crate) fn of(request: &Request, session: SessionId) -> Self {
         let opens = request.opens();
         let tells = request.tells();
         if let OpenEffect::Ends(open) = opens {
@@ -77,9 +77,9 @@ impl ReplyFacts {
         }
         match (opens.made(), tells) {
             (Some((open, flags)), Tells::NewName(at)) => {
-                Self::Created(at.dir.ino, at.name.clone(), open, Writes::of(flags))
+                Self::Created(at.dir.ino, at.name.clone(), open, Writes::of(flags, session))
             }
-            (Some((open, flags)), _) => Self::Open(open, Writes::of(flags)),
+            (Some((open, flags)), _) => Self::Open(open, Writes::of(flags, session)),
             (None, Tells::Name(at) | Tells::NewName(at)) => Self::Name(at.dir.ino, at.name.clone()),
             (None, Tells::NewDir(at)) => Self::NewDir(at.dir.ino, at.name.clone()),
             (None, Tells::OldName(at)) => Self::OldName(at.dir.ino, at.name.clone()),
@@ -212,6 +212,9 @@ impl State {
                 | ReplyFacts::Created(dir, name, ..),
                 Ok(Reply::Entry(entry) | Reply::Created { entry, .. }),
             ) => vec![(*dir, name.clone(), Some(entry.handle))],
+            (ReplyFacts::Name(dir, name), Ok(Reply::Stepped { node, .. })) => {
+                vec![(*dir, name.clone(), Some(*node))]
+            }
             // Only a lookup: a request that was to make the name says nothing of it by this error.
             (ReplyFacts::Name(dir, name), Err(Error { code: Code::NotFound, .. }))
                 if terms.own.is_empty() =>
@@ -222,11 +225,8 @@ impl State {
                 vec![(*dir, name.clone(), None)]
             }
             (ReplyFacts::Names { dir, .. }, Ok(Reply::Listed { entries, .. })) => {
-                let with_handles =
-                    entries.iter().filter_map(|entry| Some((entry, entry.entry.as_ref()?)));
-                with_handles
-                    .map(|(entry, found)| (*dir, entry.name.clone(), Some(found.handle)))
-                    .collect()
+                let known = entries.iter().filter_map(|entry| Some((entry, node_of(*dir, entry)?)));
+                known.map(|(entry, node)| (*dir, entry.name.clone(), Some(node))).collect()
             }
             _ => Vec::new(),
         };
@@ -353,6 +353,15 @@ impl State {
             | ReplyFacts::Bytes(_)
             | ReplyFacts::Text(..) => {}
         }
+    }
+}
+
+/// Returns the node of an entry in the listing of a directory; `None` if the listing does not have
+/// its handle. That of a directory of another site than the listed one has no hint.
+fn node_of(dir: InodeId, entry: &DirEntry) -> Option<Handle> {
+    match &entry.entry {
+        Some(found) => Some(found.handle),
+        None => (entry.ino.site() != dir.site()).then(|| Handle::own(entry.ino)),
     }
 }
 

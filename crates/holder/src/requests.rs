@@ -2,7 +2,9 @@
 //!
 //! From the moment at which a request is sent until its reply, nothing that it changes is cached.
 
-use pelago_wire::{Attr, Code, InodeId, NameIn, OpenId, Request, Touched, Touches, limits};
+use pelago_wire::{
+    Attr, Code, InodeId, NameIn, OpenId, Request, SessionId, Touched, Touches, limits,
+};
 
 use crate::clock;
 use crate::leased_cache::LeasedCache;
@@ -13,15 +15,16 @@ use crate::state::State;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
 impl State {
-    /// Prepares a request that is about to be sent. What it changes is not cached from now on.
-    pub(crate) fn send(&mut self, request: &mut Request) -> SentRequest {
+    /// Prepares a request of this session that is about to be sent. What it changes is not cached
+    /// from now on.
+    pub(crate) fn send(&mut self, request: &mut Request, session: SessionId) -> SentRequest {
+        let larger = self.read_bytes_ahead(request);
         if let Request::Read { open, .. } = request
             && let Some(ino) = self.opens.inode_of(*open)
         {
             self.note_read(ino);
         }
-        let larger = self.read_bytes_ahead(request);
-        let facts = larger.map_or_else(|| ReplyFacts::of(request), ReplyFacts::Bytes);
+        let facts = larger.map_or_else(|| ReplyFacts::of(request, session), ReplyFacts::Bytes);
         let shows_dirty = self.shows_dirty(request);
         self.read_listing_ahead(request);
         let since = self.changes.now();

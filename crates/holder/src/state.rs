@@ -15,6 +15,8 @@ pub(crate) struct State {
     pub(crate) opens: OpenFiles,
     pub(crate) dirty: Dirty,
     pub(crate) read_ahead: ReadAhead,
+    /// Files that are open to be read only are read ahead too.
+    pub(crate) reads_ahead_in_all: bool,
     /// Writes are buffered under leases. False until something sends them.
     pub(crate) buffers_writes: bool,
     /// Writes that wait for room.

@@ -18,7 +18,9 @@ use pelago_store::folder::Folder;
 use pelago_store::report::volume_failed;
 use pelago_store::rows::{SITE_NAME_BYTES, SiteRow, SiteState};
 use pelago_store::volume::{self, VolumeId};
-use pelago_wire::{Code, Context, Error, InodeId, OpenId, SessionId, SitePeer, SiteRefusal};
+use pelago_wire::{
+    Code, Context, Error, InodeId, LeasedService, OpenId, SessionId, SitePeer, SiteRefusal,
+};
 
 use crate::upstream::Upstream;
 
@@ -76,8 +78,7 @@ pub struct Neighbour {
 }
 
 /// Returns the service of another site's server, which may not be connected yet.
-pub type ConnectSite =
-    Box<dyn Fn(&Neighbour) -> Option<Arc<dyn pelago_wire::Service>> + Send + Sync>;
+pub type ConnectSite = Box<dyn Fn(&Neighbour) -> Option<Arc<dyn LeasedService>> + Send + Sync>;
 
 /// Another site, for `status`.
 #[derive(Debug, Clone, PartialEq, Eq)]

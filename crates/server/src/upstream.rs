@@ -1,7 +1,12 @@
 //! The connection to the server of another site: one session there for all sessions here.
 //!
 //! The opens of all sessions here share the numbers of that session, so each has another number
-//! there. No reply is cached. If the other server is silent for too long, requests fail at once.
+//! there. A [`Holder`] caches what the other server has leased to this one, and answers from that.
+//! The sessions here, and the kernel below the mount, cache nothing of it: no recall from there
+//! would reach them. If the other server is silent for too long, requests that are not answered
+//! from the cache fail at once.
+
+mod line;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,24 +15,21 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_data::OpenKey;
+use pelago_holder::Holder;
 use pelago_wire::{
-    Bulk, Code, Context, DataPath, Done, Error, OpenEffect, OpenId, Reply, Request, RequestId,
-    Service, SessionId, limits,
+    Bulk, Code, Context, DataPath, Done, Error, LeasedService, OpenEffect, OpenId, Reply, Request,
+    RequestId, Service, SessionId,
 };
 
+use self::line::Line;
 use crate::completion::{CancelKey, deliver};
-
-/// The shortest silence after which a server may count as down: one that is idle and well sends
-/// signs of life three times in a term.
-const SILENT: Duration = Duration::from_secs(limits::TERM_SECONDS / 2);
 
 /// The connection to the server of another site.
 pub(crate) struct Upstream {
-    service: Arc<dyn Service>,
-    timeout: Duration,
+    line: Arc<Line>,
+    /// Answers under the leases of this server.
+    holder: Arc<Holder>,
     next: AtomicU64,
-    /// Number of requests that were sent.
-    sent: AtomicU64,
     /// The number of each open at the other site. A leaf lock.
     opens: Mutex<HashMap<OpenKey, OpenId>>,
     /// The number at the other site of each request that may be cancelled. A leaf lock.
@@ -42,12 +44,17 @@ struct Made {
 }
 
 impl Upstream {
-    pub(crate) fn new(service: Arc<dyn Service>, timeout: Duration) -> Self {
+    pub(crate) fn new(service: Arc<dyn LeasedService>, timeout: Duration) -> Self {
+        let line = Arc::new(Line::new(service, timeout));
+        let holder = Holder::new(Arc::clone(&line) as Arc<dyn LeasedService>);
+        holder.read_ahead_in_all();
+        if let Err(error) = holder.write_behind() {
+            tracing::warn!(%error, "each write to a file of another site waits for its answer");
+        }
         Self {
-            service,
-            timeout,
+            holder,
+            line,
             next: AtomicU64::new(1),
-            sent: AtomicU64::new(0),
             opens: Mutex::default(),
             requests: Mutex::default(),
         }
@@ -55,12 +62,12 @@ impl Upstream {
 
     /// Returns how long the other server has been silent.
     pub(crate) fn silence(&self) -> Option<Duration> {
-        self.service.silence()
+        self.line.silence()
     }
 
     /// Counts the requests that were sent.
     pub(crate) fn requests(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
+        self.line.sent()
     }
 
     /// Returns whether an open of this session is at the other site.
@@ -72,7 +79,7 @@ impl Upstream {
     pub(crate) fn cancel(&self, context: &Context) -> bool {
         let request = self.requests.lock().get(&CancelKey::from(context)).copied();
         let Some(request) = request else { return false };
-        self.service.cancel(&Context { request, ..Context::direct(0, 0) });
+        self.holder.cancel(&Context { request, ..Context::direct(0, 0) });
         true
     }
 
@@ -85,7 +92,7 @@ impl Upstream {
         for open in ended {
             let context = Context::direct(0, 0);
             let release = Request::Release { open };
-            let _later = self.service.ask(&context, release, Bulk::None, &mut || Box::new(|_| {}));
+            let _later = self.holder.ask(&context, release, Bulk::None, &mut || Box::new(|_| {}));
         }
     }
 
@@ -98,19 +105,15 @@ impl Upstream {
         bulk: Bulk<'_>,
         done: Done,
     ) {
-        // A close is sent even then: nothing else ends the open.
-        let is_close = matches!(request.opens(), OpenEffect::Ends(_));
-        let silent = self.timeout.max(SILENT);
-        if !is_close && self.silence().is_some_and(|silence| silence >= silent) {
-            return done(Err(Code::HostDown.into()));
-        }
         let made = match self.map_opens(context.session, &mut request) {
             Ok(made) => made,
             Err(error) => return done(Err(error)),
         };
-        self.sent.fetch_add(1, Ordering::Relaxed);
         let number = RequestId(self.next.fetch_add(1, Ordering::Relaxed));
-        let there = Context { request: number, ..Context::direct(context.uid, context.gid) };
+        // By its session the holder knows the writes of the own mount, which it may hold back.
+        let session = context.session;
+        let there =
+            Context { session, request: number, ..Context::direct(context.uid, context.gid) };
         let cancelled_as = CancelKey::from(context);
         let can_be_cancelled = context.request != RequestId(0);
         if can_be_cancelled {
@@ -127,7 +130,7 @@ impl Upstream {
             result.iter_mut().for_each(forbid_caching);
             done(result);
         });
-        deliver(answered, |later| self.service.ask(&there, request, bulk, later));
+        deliver(answered, |later| self.holder.ask(&there, request, bulk, later));
     }
 
     /// Replaces the numbers of opens in a request by those of the other site. Returns the open that
@@ -163,7 +166,7 @@ impl Upstream {
     }
 }
 
-/// Marks a reply as one that must not be cached: no lease would recall it.
+/// Marks a reply as one that must not be cached above: no recall would reach that cache.
 fn forbid_caching(reply: &mut Reply) {
     if let Reply::Created { path, .. } | Reply::Opened { path, .. } = reply {
         *path = DataPath::Direct;

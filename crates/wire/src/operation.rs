@@ -408,11 +408,11 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
     }
-    Step { dir } = "step" {
+    Step { dir, to } = "step" {
         effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Never,
-        touches: Touches::Nothing, tells: Tells::Nothing,
+        touches: Touches::Nothing, tells: stepped(dir, to.as_ref()),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
-        bulks: NO_BULKS, leaves: [],
+        bulks: NO_BULKS, leaves: [Leases],
     }
     AddDir { dir, name } = "adddir" {
         effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
@@ -444,6 +444,14 @@ const NO_BULKS: Bulks = Bulks { request: 0, answer: 0 };
 
 const fn at<'a>(dir: &Handle, name: &'a Name) -> NameIn<'a> {
     NameIn { dir: *dir, name }
+}
+
+/// The name that a step takes, and its target. The directory above another one is not leased.
+const fn stepped<'a>(dir: &Handle, to: Option<&'a Name>) -> Tells<'a> {
+    match to {
+        Some(name) => Tells::Name(at(dir, name)),
+        None => Tells::Nothing,
+    }
 }
 
 const fn new_name<'a>(dir: &Handle, name: &'a Name) -> Touches<'a> {

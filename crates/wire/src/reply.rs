@@ -202,6 +202,7 @@ impl Reply {
                 let with_attrs = entries.iter_mut().filter_map(|entry| entry.entry.as_mut());
                 with_attrs.map(|entry| &mut entry.attr).collect()
             }
+            Self::Stepped { attr, .. } => attr.as_mut().into_iter().collect(),
             _ => Vec::new(),
         }
     }

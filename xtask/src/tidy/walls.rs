@@ -59,7 +59,7 @@ const WALLS: &[Wall] = &[
     Wall { package: CHECK, imports: &[WIRE, STORE, INDEX], tests_import: &[META] },
     Wall {
         package: SERVER,
-        imports: &[WIRE, PROTO, STORE, META, DATA, SEARCH, KEYNOTE, THREADS, TRACE],
+        imports: &[WIRE, PROTO, STORE, META, DATA, SEARCH, KEYNOTE, HOLDER, THREADS, TRACE],
         tests_import: &[CHECK, FIND, LOSSFS, NET, RANDOM],
     },
     Wall { package: FIND, imports: &[WIRE], tests_import: &[] },

@@ -17,7 +17,7 @@ use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SiteRole};
 use pelago_server::{Joining, Neighbour, Server};
 use pelago_store::folder::Folder;
 use pelago_store::volume::{self, VolumeId};
-use pelago_wire::{InodeId, Service};
+use pelago_wire::{InodeId, LeasedService};
 
 use super::Plan;
 use crate::failure::{Exit, Failure, Outcome};
@@ -136,7 +136,7 @@ impl Neighbours {
                     // The end of its session sends a message, which takes a moment.
                     let parting = thread::Builder::new().name("parting".to_owned());
                     drop(parting.spawn(move || drop(old)));
-                    Some(remote as Arc<dyn Service>)
+                    Some(remote as Arc<dyn LeasedService>)
                 }
                 Err(why) => {
                     tracing::warn!(site = neighbour.site, why, "a site cannot be reached");

@@ -56,9 +56,8 @@ impl Peer {
     /// last shorter, because a stranger that is silent must not delay others for long.
     pub(crate) fn lease(&self, lease: Duration) -> Duration {
         match self {
-            Self::User(_) | Self::Machine(_) => lease,
+            Self::User(_) | Self::Machine(_) | Self::Site(_) => lease,
             Self::Guest(_) => lease.min(limits::GUEST_LEASE),
-            Self::Site(_) => Duration::ZERO,
         }
     }
 }

@@ -122,13 +122,12 @@ impl Dispatcher {
         let opens_for_writing = opens_for_writing
             && (!matches!(asker, Asker::Guest(_)) || self.parts.space.admit_guest().is_ok());
         if !self.parts.sites.is_alone() {
-            // No lease crosses a link between sites yet.
+            // Only the home of a node grants leases on it: the clients of this site have none on
+            // what this server has leased from another one.
             let own = self.parts.sites.own();
             let mut facts: Vec<InodeId> = node.into_iter().chain(names).collect();
             facts.extend(result.iter_mut().flat_map(Reply::attrs_mut).map(|attr| attr.ino));
-            if self.parts.sites.of_session(session).is_some()
-                || facts.iter().any(|ino| ino.site() != own)
-            {
+            if facts.iter().any(|ino| ino.site() != own) {
                 result.iter_mut().flat_map(Reply::attrs_mut).for_each(|attr| attr.volatile = true);
                 return Leases::default();
             }

@@ -198,7 +198,7 @@ fn a_silent_site_stops_only_what_is_its_own() {
     let berlin = &offices.berlin;
     create(berlin, DIRECT, dir, "own", 1);
     let sent = offices.sent.load(Ordering::Acquire);
-    offices.is_cut.store(true, Ordering::Release);
+    offices.cut(true);
     // At once, and without a word.
     assert_eq!(lookup(berlin, ROOT, "berlin"), Err(Code::HostDown));
     let mkdir = Request::MakeDir { dir: ROOT, name: name("x"), mode: NewMode::exactly(0o755) };
@@ -211,7 +211,7 @@ fn a_silent_site_stops_only_what_is_its_own() {
     assert_eq!(offices.sent.load(Ordering::Acquire), sent);
     // A name that the other site has leads here.
     assert_eq!(lookup(&offices.first, ROOT, "berlin"), Err(Code::HostDown));
-    offices.is_cut.store(false, Ordering::Release);
+    offices.cut(false);
     assert_eq!(lookup(berlin, ROOT, "berlin"), Ok(dir));
 }
 

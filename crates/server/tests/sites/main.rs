@@ -5,4 +5,6 @@
 
 mod elsewhere;
 mod joining;
+mod leases;
+mod line;
 mod world;

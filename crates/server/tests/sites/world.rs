@@ -13,10 +13,11 @@ use pelago_net::key::PrivateKey;
 use pelago_server::{Joining, Neighbour, Options, Server};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Handle, NewMode, RecordedPeer, Reply, Request, RequestId,
-    Service, SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal,
+    Bulk, Code, Connections, Context, Done, Handle, NewMode, RecordedPeer, Reply, Request,
+    RequestId, SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal,
 };
 
+use super::line::{Ends, Line, Recalls};
 use crate::harness::rig::{DEADLINE, entry, name};
 
 /// Longer than any test takes.
@@ -50,51 +51,6 @@ pub(super) fn options() -> Options {
     Options { grace: Duration::ZERO, ..Options::default() }
 }
 
-/// The line to a server of another site.
-pub(super) struct Line {
-    there: Weak<Server>,
-    session: SessionId,
-    is_cut: Arc<AtomicBool>,
-    /// Requests that were sent.
-    pub(super) sent: Arc<AtomicU64>,
-    /// The answer to an AddDir is lost, and its caller hears that it was interrupted.
-    loses_names: Arc<AtomicBool>,
-}
-
-impl Service for Line {
-    fn ask(
-        &self,
-        context: &Context,
-        request: Request,
-        bulk: Bulk<'_>,
-        later: &mut dyn FnMut() -> Done,
-    ) -> Option<Result<Reply, Error>> {
-        self.sent.fetch_add(1, Ordering::AcqRel);
-        let Some(there) = self.there.upgrade() else { return Some(Err(Code::TimedOut.into())) };
-        // A number of its own for each change, as a connection gives.
-        let mutation = if request.is_mutation() { context.request.0 } else { 0 };
-        let context = Context { session: self.session, mutation, ..*context };
-        let loses = self.loses_names.load(Ordering::Acquire);
-        let is_lost = loses && matches!(request, Request::AddDir { .. });
-        let mut lost_later = || -> Done {
-            let done = later();
-            Box::new(move |_| done(Err(Code::Interrupted.into())))
-        };
-        match is_lost {
-            false => there.session_service().ask(&context, request, bulk, later),
-            true => there
-                .session_service()
-                .ask(&context, request, bulk, &mut lost_later)
-                .map(|_| Err(Code::Interrupted.into())),
-        }
-    }
-
-    fn silence(&self) -> Option<Duration> {
-        let is_cut = self.is_cut.load(Ordering::Acquire) || self.there.strong_count() == 0;
-        Some(if is_cut { Duration::from_secs(60) } else { Duration::ZERO })
-    }
-}
-
 /// Begins the session of a site's server.
 pub(super) fn begin(service: &dyn SessionService, peer: SitePeer) -> SessionId {
     static LAST: AtomicU32 = AtomicU32::new(1000);
@@ -115,6 +71,8 @@ pub(super) struct Offices {
     pub(super) loses_names: Arc<AtomicBool>,
     /// Requests that berlin has sent.
     pub(super) sent: Arc<AtomicU64>,
+    lines: [Ends; 2],
+    _recalls: [Arc<Recalls>; 2],
     pub(super) folder: tempfile::TempDir,
 }
 
@@ -156,10 +114,27 @@ impl Offices {
             is_cut: Arc::clone(&is_cut),
             sent: Arc::clone(sent),
             loses_names: Arc::clone(&loses_names),
+            holder: Arc::default(),
         };
-        connect(&berlin, line(&first, to_first.unwrap(), &sent));
-        connect(&first, line(&berlin, to_berlin.unwrap(), &Arc::default()));
-        Self { first, berlin, is_cut, loses_names, sent, folder }
+        let lines = [
+            line(&first, to_first.unwrap(), &sent),
+            line(&berlin, to_berlin.unwrap(), &Arc::default()),
+        ];
+        let recalls = [connect(&berlin, lines[0].clone()), connect(&first, lines[1].clone())];
+        let recalls = recalls.map(Arc::new);
+        for recalls in &recalls {
+            let connections: Weak<dyn Connections> = Arc::<Recalls>::downgrade(recalls);
+            recalls.service.set_connections(connections);
+        }
+        Self { first, berlin, is_cut, loses_names, sent, lines, _recalls: recalls, folder }
+    }
+
+    /// Cuts the line, and waits until the leases have ended; or heals it.
+    pub(super) fn cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Ordering::Release);
+        if is_cut {
+            self.lines.iter().for_each(Ends::end_leases);
+        }
     }
 
     /// Makes a directory of berlin in the root, at berlin.
@@ -170,26 +145,16 @@ impl Offices {
     }
 }
 
-/// What a line to a server is made of.
-struct Ends {
-    there: Weak<Server>,
-    session: SessionId,
-    is_cut: Arc<AtomicBool>,
-    sent: Arc<AtomicU64>,
-    loses_names: Arc<AtomicBool>,
-}
-
-/// Tells a server how to reach another one.
-fn connect(from: &Server, ends: Ends) {
-    from.set_connect(Box::new(move |_| {
-        Some(Arc::new(Line {
-            there: Weak::clone(&ends.there),
-            session: ends.session,
-            is_cut: Arc::clone(&ends.is_cut),
-            sent: Arc::clone(&ends.sent),
-            loses_names: Arc::clone(&ends.loses_names),
-        }))
-    }));
+/// Tells a server how to reach another one, and how to recall what the other one has leased.
+fn connect(from: &Server, ends: Ends) -> Recalls {
+    let there = ends.there.upgrade().unwrap();
+    let recalls = Recalls {
+        service: there.session_service(),
+        session: ends.session,
+        holder: Arc::clone(&ends.holder),
+    };
+    from.set_connect(Box::new(move |_| Some(Arc::new(Line(ends.clone())))));
+    recalls
 }
 
 /// Returns a number that no other request has.

@@ -1,0 +1,110 @@
+//! The session at another site's server: it refuses requests while that server is silent, and
+//! counts those that are sent.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use pelago_wire::{
+    Bulk, Code, Context, Done, Error, Granted, LeaseHolder, LeasedDone, LeasedService, OpenEffect,
+    OpenId, Reply, Request, Service, limits,
+};
+
+/// The shortest silence after which a server may count as down: one that is idle and well sends
+/// signs of life three times in a term.
+const SILENT: Duration = Duration::from_secs(limits::TERM_SECONDS / 2);
+
+/// The session at another site's server.
+pub(super) struct Line {
+    service: Arc<dyn LeasedService>,
+    /// The silence after which requests are refused.
+    silent: Duration,
+    /// Number of requests that were sent.
+    sent: AtomicU64,
+}
+
+impl Line {
+    /// Returns the session that this service has. Requests are refused after a silence of
+    /// `timeout`, or longer.
+    pub(super) fn new(service: Arc<dyn LeasedService>, timeout: Duration) -> Self {
+        Self { service, silent: timeout.max(SILENT), sent: AtomicU64::new(0) }
+    }
+
+    /// Returns the number of requests that were sent.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request that is about to be sent.
+    ///
+    /// # Errors
+    /// `HostDown` if the other server is silent. A close is sent even then: nothing else ends the
+    /// open.
+    fn admit(&self, request: &Request) -> Result<(), Error> {
+        let is_close = matches!(request.opens(), OpenEffect::Ends(_));
+        if !is_close && self.silence().is_some_and(|silence| silence >= self.silent) {
+            return Err(Code::HostDown.into());
+        }
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Service for Line {
+    fn ask(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        match self.admit(&request) {
+            Ok(()) => self.service.ask(context, request, bulk, later),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn cancel(&self, context: &Context) {
+        self.service.cancel(context);
+    }
+
+    fn forsake(&self, context: &Context) {
+        self.service.forsake(context);
+    }
+
+    fn losses(&self) -> u64 {
+        self.service.losses()
+    }
+
+    fn silence(&self) -> Option<Duration> {
+        self.service.silence()
+    }
+}
+
+impl LeasedService for Line {
+    fn ask_leased(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
+        match self.admit(&request) {
+            Ok(()) => self.service.ask_leased(context, request, bulk, done),
+            Err(error) => done(Err(error), Granted::default()),
+        }
+    }
+
+    fn ask_first(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
+        match self.admit(&request) {
+            Ok(()) => self.service.ask_first(context, request, bulk, done),
+            Err(error) => done(Err(error), Granted::default()),
+        }
+    }
+
+    fn lease_left(&self) -> Duration {
+        self.service.lease_left()
+    }
+
+    fn has_lost_lock(&self, open: OpenId) -> bool {
+        self.service.has_lost_lock(open)
+    }
+
+    fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {
+        self.service.set_holder(holder);
+    }
+}

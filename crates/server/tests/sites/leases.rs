@@ -1,0 +1,239 @@
+//! What a site's server answers under its leases from the other one, without a word to it.
+
+use std::sync::atomic::Ordering;
+
+use pelago_wire::{
+    Code, Cookie, Handle, InodeId, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request,
+    SessionId, SetAttr, WriteFlags,
+};
+
+use super::world::{Offices, ask, ask_with, client};
+use crate::harness::rig::{entry, name};
+
+const ROOT: Handle = Handle::ROOT;
+const DIRECT: SessionId = SessionId::DIRECT;
+
+impl Offices {
+    /// Returns the number of requests that `act` has sent from berlin to the first site.
+    fn counted(&self, act: impl FnOnce()) -> u64 {
+        let before = self.sent.load(Ordering::Acquire);
+        act();
+        self.sent.load(Ordering::Acquire) - before
+    }
+
+    fn lookup(&self, text: &str) -> Result<InodeId, Code> {
+        let found = ask(&self.berlin, DIRECT, Request::Lookup { dir: ROOT, name: name(text) })?;
+        Ok(entry(found)?.attr.ino)
+    }
+
+    /// Returns the permission bits of a node, as berlin has them.
+    fn mode(&self, node: Handle) -> u32 {
+        match ask(&self.berlin, DIRECT, Request::GetAttr { node }).unwrap() {
+            Reply::Attr(attr) => {
+                assert!(attr.volatile, "no recall reaches a cache above the server of berlin");
+                u32::from(attr.mode)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Creates a file in the root, at the first site.
+    fn file_at_first(&self, text: &str) -> Handle {
+        let request = Request::MakeNode {
+            dir: ROOT,
+            name: name(text),
+            mode: NewMode::exactly(0o644),
+            kind: pelago_wire::FileKind::Regular,
+            rdev: 0,
+        };
+        entry(ask(&self.first, DIRECT, request).unwrap()).unwrap().handle
+    }
+}
+
+fn list() -> Request {
+    let after = Cookie::AFTER_DOT_DOT;
+    Request::List { dir: ROOT, after, behind: None, entries: 100, attributes: true }
+}
+
+fn chmod(node: Handle, mode: u16) -> Request {
+    let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+    Request::SetAttr { node, open: None, set }
+}
+
+#[test]
+fn what_was_seen_is_not_asked_again() {
+    let offices = Offices::new();
+    let file = offices.file_at_first("file");
+    let dir = offices.dir("berlin");
+    let look = || {
+        assert_eq!(offices.lookup("file"), Ok(file.ino));
+        assert_eq!(offices.lookup("berlin"), Ok(dir.ino));
+        assert_eq!(offices.lookup("nothing"), Err(Code::NotFound));
+        assert_eq!(offices.mode(file), 0o644);
+        let Reply::Listed { entries, end } = ask(&offices.berlin, DIRECT, list()).unwrap() else {
+            panic!()
+        };
+        assert_eq!((entries.len(), end), (2, true));
+    };
+    assert_ne!(offices.counted(look), 0);
+    assert_eq!(offices.counted(look), 0);
+    offices.cut(true);
+    // The leases have ended with the line.
+    let get = Request::GetAttr { node: file };
+    assert_eq!(ask(&offices.berlin, DIRECT, get).err(), Some(Code::HostDown));
+    offices.cut(false);
+    assert_ne!(offices.counted(look), 0);
+}
+
+#[test]
+fn a_change_at_the_home_is_seen_by_the_next_call() {
+    let offices = Offices::new();
+    let Offices { first, .. } = &offices;
+    let file = offices.file_at_first("file");
+    let other = offices.file_at_first("other");
+    for mode in [0o600, 0o640, 0o644] {
+        ask(first, DIRECT, chmod(file, mode)).unwrap();
+        assert_eq!(offices.mode(file), u32::from(mode));
+        assert_eq!(offices.counted(|| assert_ne!(offices.mode(file), 0)), 0);
+    }
+    assert_eq!(offices.lookup("new"), Err(Code::NotFound));
+    let rename = |from: &str, to: &str| Request::Rename {
+        from_dir: ROOT,
+        from: name(from),
+        to_dir: ROOT,
+        to: name(to),
+        flags: RenameFlags::Replace,
+    };
+    ask(first, DIRECT, rename("file", "new")).unwrap();
+    assert_eq!(
+        (offices.lookup("file"), offices.lookup("new")),
+        (Err(Code::NotFound), Ok(file.ino))
+    );
+    ask(first, DIRECT, rename("other", "new")).unwrap();
+    assert_eq!(offices.lookup("new"), Ok(other.ino));
+    // A directory whose home is berlin, by its name in the root.
+    let dir = offices.dir("berlin");
+    assert_eq!(offices.lookup("berlin"), Ok(dir.ino));
+    ask(first, DIRECT, rename("berlin", "munich")).unwrap();
+    assert_eq!(
+        (offices.lookup("berlin"), offices.lookup("munich")),
+        (Err(Code::NotFound), Ok(dir.ino))
+    );
+}
+
+/// A file is opened to be read without a word to its home, and known there before it is removed.
+#[test]
+fn a_file_that_is_open_in_another_office_outlives_its_name() {
+    let offices = Offices::new();
+    let Offices { first, berlin, .. } = &offices;
+    let file = offices.file_at_first("file");
+    assert_eq!(offices.lookup("file"), Ok(file.ino));
+    let open = Request::Open { node: file, flags: OpenFlags::READ, open: OpenId(7) };
+    let sent = offices.counted(|| drop(ask(berlin, DIRECT, open).unwrap()));
+    assert_eq!(sent, 0);
+    ask(first, DIRECT, Request::Unlink { dir: ROOT, name: name("file") }).unwrap();
+    let read = Request::Read { open: OpenId(7), offset: 0, size: 10 };
+    assert!(matches!(ask(berlin, DIRECT, read), Ok(Reply::Data(_))));
+    ask(berlin, DIRECT, Request::Release { open: OpenId(7) }).unwrap();
+    assert_eq!(offices.lookup("file"), Err(Code::NotFound));
+}
+
+/// Creates a file in the root by this open, and writes 4 KiB to it so many times.
+fn write_file(offices: &Offices, session: SessionId, text: &str, open: OpenId, times: u64) {
+    let mode = NewMode::exactly(0o644);
+    let flags = OpenFlags::READ_WRITE;
+    let create = Request::Create { dir: ROOT, name: name(text), mode, flags, open };
+    ask(&offices.berlin, session, create).unwrap();
+    for at in 0..times {
+        let write = Request::Write { open, offset: at * 4096, flags: WriteFlags::NONE };
+        ask_with(&offices.berlin, session, write, &[at as u8; 4096]).unwrap();
+    }
+}
+
+impl Offices {
+    /// Returns the size of a file, as the first site shows it.
+    fn size_at_first(&self, file: InodeId) -> u64 {
+        let get = Request::GetAttr { node: Handle::own(file) };
+        match ask(&self.first, DIRECT, get).unwrap() {
+            Reply::Attr(attr) => attr.size,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A program on the machine of the server would end with the mount, if that is killed.
+#[test]
+fn what_the_own_mount_writes_is_held_back_until_it_is_looked_at() {
+    let offices = Offices::new();
+    let open = OpenId(1);
+    let sent = offices.counted(|| write_file(&offices, DIRECT, "file", open, 20));
+    assert_eq!(sent, 1, "the creation");
+    let file = offices.lookup("file").unwrap();
+    assert_eq!(offices.size_at_first(file), 20 * 4096);
+    // After that each write goes to the home.
+    let write = Request::Write { open, offset: 20 * 4096, flags: WriteFlags::NONE };
+    ask_with(&offices.berlin, DIRECT, write, b"more").unwrap();
+    assert_eq!(offices.size_at_first(file), 20 * 4096 + 4);
+    let close = |offices: &Offices| {
+        ask(&offices.berlin, DIRECT, Request::Flush { open, owner: None }).unwrap();
+        ask(&offices.berlin, DIRECT, Request::Release { open }).unwrap();
+    };
+    close(&offices);
+    // The bytes of another one are there once it is closed: one request for all.
+    write_file(&offices, DIRECT, "other", open, 20);
+    let flush = Request::Flush { open, owner: None };
+    assert_eq!(offices.counted(|| drop(ask(&offices.berlin, DIRECT, flush))), 1);
+    let Reply::Entry(found) =
+        ask(&offices.first, DIRECT, Request::Lookup { dir: ROOT, name: name("other") }).unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!(found.attr.size, 20 * 4096);
+}
+
+/// What is held back would be lost with the server of the site, although its client lives.
+#[test]
+fn what_a_client_writes_is_at_the_home_when_it_is_answered() {
+    let offices = Offices::new();
+    let session = client(&offices.berlin);
+    let sent = offices.counted(|| write_file(&offices, session, "file", OpenId(1), 20));
+    assert_eq!(sent, 21);
+    let file = offices.lookup("file").unwrap();
+    assert_eq!(offices.size_at_first(file), 20 * 4096);
+}
+
+/// The kernel below the mount has no pages of such a file, and reads nothing ahead.
+#[test]
+fn a_file_is_read_ahead() {
+    let offices = Offices::new();
+    let Offices { first, berlin, .. } = &offices;
+    write_file(&offices, DIRECT, "file", OpenId(1), 256);
+    ask(berlin, DIRECT, Request::Release { open: OpenId(1) }).unwrap();
+    let node = Handle::own(offices.lookup("file").unwrap());
+    let open = Request::Open { node, flags: OpenFlags::READ, open: OpenId(2) };
+    ask(berlin, DIRECT, open).unwrap();
+    let read = |at: u64| {
+        let read = Request::Read { open: OpenId(2), offset: at * 4096, size: 4096 };
+        match ask(berlin, DIRECT, read).unwrap() {
+            Reply::Data(buffer) => buffer.as_bytes().to_vec(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let sent = offices.counted(|| {
+        for at in 0..256 {
+            assert_eq!(read(at), [at as u8; 4096], "{at}");
+        }
+    });
+    // One for the open, and one for each window: 4 KiB, then 16 KiB, and twice as many each time.
+    assert!(sent <= 10, "{sent}");
+    // A write at the home ends what is here.
+    let flags = OpenFlags::READ_WRITE;
+    ask(first, DIRECT, Request::Open { node, flags, open: OpenId(3) }).unwrap();
+    let write = Request::Write { open: OpenId(3), offset: 255 * 4096, flags: WriteFlags::NONE };
+    ask_with(first, DIRECT, write, &[77; 4096]).unwrap();
+    assert_eq!(read(255), [77; 4096]);
+    let write = Request::Write { open: OpenId(3), offset: 254 * 4096, flags: WriteFlags::NONE };
+    assert_eq!(read(253), [253; 4096]);
+    ask_with(first, DIRECT, write, &[78; 4096]).unwrap();
+    assert_eq!(read(254), [78; 4096]);
+}

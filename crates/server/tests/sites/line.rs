@@ -1,0 +1,148 @@
+//! The line between two servers in one process: calls in place of a connection, with leases and
+//! recalls as a connection has them.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use pelago_server::Server;
+use pelago_wire::{
+    Bulk, Code, Connections, Context, Done, Error, Granted, LeaseHolder, LeasedAnswer, LeasedDone,
+    LeasedService, OpenId, Recalled, Reply, Request, Service, SessionId, SessionService, Tells,
+};
+
+/// The time for which leases are granted: longer than any test takes.
+const LEASE: Duration = Duration::from_secs(3600);
+
+/// The parts of a line to a server.
+#[derive(Clone)]
+pub(super) struct Ends {
+    pub(super) there: Weak<Server>,
+    pub(super) session: SessionId,
+    pub(super) is_cut: Arc<AtomicBool>,
+    /// Requests that were sent.
+    pub(super) sent: Arc<AtomicU64>,
+    /// The answer to an AddDir is lost, and its caller hears that it was interrupted.
+    pub(super) loses_names: Arc<AtomicBool>,
+    /// The holder of the leases of this session.
+    pub(super) holder: Arc<OnceLock<Weak<dyn LeaseHolder>>>,
+}
+
+impl Ends {
+    /// Ends all leases, as their time does.
+    pub(super) fn end_leases(&self) {
+        if let Some(holder) = self.holder.get().and_then(Weak::upgrade) {
+            holder.lost();
+        }
+    }
+}
+
+/// The line to a server of another site.
+pub(super) struct Line(pub(super) Ends);
+
+impl Line {
+    /// Sends a request. `leases` are asked for on its answer.
+    fn send(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
+        let Ends { there, session, sent, loses_names, .. } = &self.0;
+        sent.fetch_add(1, Ordering::AcqRel);
+        let Some(there) = there.upgrade() else {
+            return done(Err(Code::TimedOut.into()), Granted::default());
+        };
+        let service = there.session_service();
+        // A number of its own for each change, as a connection gives.
+        let mutation = if request.is_mutation() { context.request.0 } else { 0 };
+        let context = Context { session: *session, mutation, ..*context };
+        let loses = loses_names.load(Ordering::Acquire);
+        let is_lost = loses && matches!(request, Request::AddDir { .. });
+        let tells = request.tells();
+        let facts = (tells != Tells::Nothing).then(|| (tells.node(), tells.names()));
+        let opens_for_writing = request.opens().made().is_some_and(|(_, flags)| flags.write);
+        let since = service.lease_moment();
+        let answering = Arc::clone(&service);
+        let answered = move |mut result: Result<Reply, Error>| {
+            if is_lost {
+                return done(Err(Code::Interrupted.into()), Granted::default());
+            }
+            let leases = facts.map_or_else(Default::default, |(node, names)| {
+                let result = &mut result;
+                let changed = None;
+                let answer =
+                    LeasedAnswer { node, names, mutation, opens_for_writing, result, changed };
+                answering.lease(context.session, since, answer)
+            });
+            done(result, Granted { leases, ..Granted::default() });
+        };
+        let answered = parking_lot::Mutex::new(Some(answered));
+        let mut later = || -> Done { Box::new(answered.lock().take().unwrap()) };
+        if let Some(result) = service.ask(&context, request, bulk, &mut later) {
+            let answered = answered.lock().take().unwrap();
+            answered(result);
+        }
+    }
+}
+
+impl Service for Line {
+    fn ask(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        let done = later();
+        self.send(context, request, bulk, Box::new(|result, _leases| done(result)));
+        None
+    }
+
+    fn silence(&self) -> Option<Duration> {
+        let is_cut = self.0.is_cut.load(Ordering::Acquire) || self.0.there.strong_count() == 0;
+        Some(if is_cut { Duration::from_secs(60) } else { Duration::ZERO })
+    }
+}
+
+impl LeasedService for Line {
+    fn ask_leased(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
+        self.send(context, request, bulk, done);
+    }
+
+    fn ask_first(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
+        self.send(context, request, bulk, done);
+    }
+
+    fn lease_left(&self) -> Duration {
+        if self.0.is_cut.load(Ordering::Acquire) { Duration::ZERO } else { LEASE }
+    }
+
+    fn has_lost_lock(&self, _open: OpenId) -> bool {
+        false
+    }
+
+    fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {
+        assert!(self.0.holder.set(holder).is_ok());
+    }
+}
+
+/// The connections of the one session at a server: recalls go to its holder.
+pub(super) struct Recalls {
+    pub(super) service: Arc<dyn SessionService>,
+    pub(super) session: SessionId,
+    pub(super) holder: Arc<OnceLock<Weak<dyn LeaseHolder>>>,
+}
+
+impl Connections for Recalls {
+    fn suspend(&self) {}
+
+    fn resume(&self) {}
+
+    fn recall(&self, session: SessionId, number: u64, recalled: &Recalled) {
+        let service = Arc::clone(&self.service);
+        let answer = Box::new(move || service.recalled(session, number));
+        let holder = self.holder.get().and_then(Weak::upgrade);
+        match (holder, recalled) {
+            (Some(holder), Recalled::Things(touched)) if session == self.session => {
+                holder.recalled(touched.clone().into(), answer);
+            }
+            _ => answer(),
+        }
+    }
+}
