@@ -7,9 +7,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pelago_wire::{
     Buffer, Bulk, Code, Context, Done, Error, Granted, InodeId, Kind, LeasedService, Leases,
-    LocalCache, OpenId, Reply, Request, Service, Tells, Then,
+    LocalCache, OpenId, Reply, Request, RequestId, Service, Tells, Then,
 };
 
+use crate::fetch::WaitingRead;
 use crate::read_ahead::LargerRead;
 use crate::reply_facts::{ReplyFacts, SentRequest, ShowsDirty};
 use crate::state::{State, WritePath};
@@ -57,10 +58,10 @@ impl Holder {
         }
     }
 
-    /// Reads ahead in each file under a lease from now on. Without a call it is done for opens that
-    /// write: the others are read through the pages of the kernel, which reads ahead itself.
-    pub fn read_ahead_in_all(&self) {
-        self.state.lock().reads_ahead_in_all = true;
+    /// Says that no cache below keeps the answers of this holder, as that of a kernel does. From
+    /// now on bytes that programs read are fetched ahead and kept, and listings bring attributes.
+    pub fn set_only_cache(&self) {
+        self.state.lock().is_only_cache = true;
     }
 
     /// Answers a request without the server, if that is possible.
@@ -91,13 +92,7 @@ impl Holder {
         }
         let mut state = self.state.lock();
         let bytes = state.bytes_ahead(open, offset, size)?;
-        match bulk.parts().1.and_then(|room| room.get_mut(..bytes.len())) {
-            Some(room) => {
-                room.copy_from_slice(bytes);
-                Some(Buffer::in_room(bytes.len()))
-            }
-            None => Some(Buffer::new(bytes.to_vec())),
-        }
+        Some(into_room(bytes, bulk))
     }
 
     /// Sends a request after its prerequisites.
@@ -261,6 +256,48 @@ impl Holder {
         });
         self.flush_all(old, go);
     }
+    /// Sends a request after what the server must have before it; or answers with an error that is
+    /// known here.
+    pub(crate) fn send_in_order(
+        self: &Arc<Self>,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        let mut bulk = bulk;
+        let mut request = request;
+        let mut state = self.state.lock();
+        if let Some(code) = state.failure(&request) {
+            return Some(Err(code.into()));
+        }
+        if let Some((ino, open)) = state.commit_with_bytes(&request) {
+            drop(state);
+            self.commit(ino, open, later());
+            return None;
+        }
+        let sent = state.send(&mut request, context.session);
+        if let ReplyFacts::Bytes(_) = sent.facts {
+            // The caller's memory is for the bytes that it wants.
+            bulk = Bulk::None;
+        }
+        let dirty = state.dirty_before(&request, &sent);
+        let unreported = state.unreported(&request, &sent);
+        let goes_with_report = dirty.is_empty() && self.reads_under_lease(&state, &request);
+        let goes_at_once = dirty.is_empty() && !state.opens.has_errors();
+        drop(state);
+        match unreported[..] {
+            [open] if goes_with_report => {
+                self.read_with_report(context, request, sent, open, later());
+            }
+            [] if goes_at_once => self.forward(context, request, sent, bulk, later()),
+            _ => {
+                let before = Prerequisites { dirty, unreported };
+                self.send_after(context, request, sent, before, bulk, later());
+            }
+        }
+        None
+    }
 }
 
 impl Service for Holder {
@@ -289,41 +326,20 @@ impl Service for Holder {
                 WritePath::ToServer => {}
             }
         }
-        let mut request = request;
-        let mut state = self.state.lock();
-        if let Some(code) = state.failure(&request) {
-            return Some(Err(code.into()));
-        }
-        if let Some((ino, open)) = state.commit_with_bytes(&request) {
-            drop(state);
-            this.commit(ino, open, later());
+        if let Some(read) = self.fetchable(context, &request) {
+            if let Some(bytes) = self.take_fetched(&read) {
+                return Some(Ok(Reply::Data(into_room(&bytes, &mut bulk))));
+            }
+            this.fetch_or_send(WaitingRead { read, done: later() });
             return None;
         }
-        let sent = state.send(&mut request, context.session);
-        if let ReplyFacts::Bytes(_) = sent.facts {
-            // The caller's memory is for the bytes that it wants.
-            bulk = Bulk::None;
-        }
-        let dirty = state.dirty_before(&request, &sent);
-        let unreported = state.unreported(&request, &sent);
-        let goes_with_report = dirty.is_empty() && self.reads_under_lease(&state, &request);
-        let goes_at_once = dirty.is_empty() && !state.opens.has_errors();
-        drop(state);
-        match unreported[..] {
-            [open] if goes_with_report => {
-                this.read_with_report(context, request, sent, open, later());
-            }
-            [] if goes_at_once => this.forward(context, request, sent, bulk, later()),
-            _ => {
-                let before = Prerequisites { dirty, unreported };
-                this.send_after(context, request, sent, before, bulk, later());
-            }
-        }
-        None
+        this.send_in_order(context, request, bulk, later)
     }
 
     fn cancel(&self, context: &Context) {
-        self.service.cancel(context);
+        if context.request == RequestId(0) || !self.cancel_read(context.request) {
+            self.service.cancel(context);
+        }
     }
 
     fn forsake(&self, context: &Context) {
@@ -336,6 +352,17 @@ impl Service for Holder {
 
     fn silence(&self) -> Option<Duration> {
         self.service.silence()
+    }
+}
+
+/// Copies bytes into the memory that came with a request, if there is enough.
+fn into_room(bytes: &[u8], bulk: &mut Bulk<'_>) -> Buffer {
+    match bulk.parts().1.and_then(|room| room.get_mut(..bytes.len())) {
+        Some(room) => {
+            room.copy_from_slice(bytes);
+            Buffer::in_room(bytes.len())
+        }
+        None => Buffer::new(bytes.to_vec()),
     }
 }
 

@@ -30,6 +30,8 @@ mod changes;
 mod clock;
 mod countdown;
 mod dirty;
+mod fetch;
+mod fetched;
 mod flat;
 mod holder;
 mod leased_cache;

@@ -169,8 +169,13 @@ impl OpenFiles {
 
     /// Returns the inode of an open whose reads may be answered from bytes that were read ahead.
     pub(crate) fn read_ahead_inode(&self, open: OpenId) -> Option<InodeId> {
-        let may = |open: &&Open| matches!(open.writes, Writes::Back | Writes::No);
-        self.all.get(&open).filter(may).map(|open| open.node.ino)
+        self.all.get(&open).filter(|open| open.writes == Writes::Back).map(|open| open.node.ino)
+    }
+
+    /// Returns the inode of an open that only reads, if its reads may be answered from bytes that
+    /// were fetched.
+    pub(crate) fn fetch_inode(&self, open: OpenId) -> Option<InodeId> {
+        self.all.get(&open).filter(|open| open.writes == Writes::No).map(|open| open.node.ino)
     }
 
     /// Records that bytes of a file were lost: each open that may have written them reports it

@@ -1,8 +1,7 @@
 //! Bytes that are read ahead, for opens that bypass the pages of the kernel.
 //!
-//! An open that writes bypasses those pages, so that each read of a program comes here; at the
-//! server of another site each open does. While the session has a lease on the bytes of a file, no
-//! other session changes them. Then a read that
+//! An open that writes bypasses those pages, so that each read of a program comes here. While the
+//! session has the lease on the bytes of a file, no other session changes them. Then a read that
 //! continues the one before asks for more than the program wants, and the reads after it are
 //! answered from the rest. Own writes change the rest too; the end of the lease drops it.
 
@@ -166,11 +165,6 @@ impl ReadAhead {
         let new = &bytes[at(offset)..at(offset) + length];
         let old = at(window.offset);
         window.bytes[old..old + length].copy_from_slice(new);
-    }
-
-    /// Returns whether bytes of a file are here, or were asked for, and their lease has not ended.
-    pub(crate) fn has(&self, ino: InodeId) -> bool {
-        self.windows.iter().any(|window| window.ino == ino)
     }
 
     pub(crate) fn end(&mut self, ino: InodeId) {

@@ -55,6 +55,8 @@ pub(crate) enum ReplyFacts {
         dir: InodeId,
         after: Cookie,
         most: usize,
+        /// The caller wants their attributes.
+        attributes: bool,
     },
     Text(InodeId, Text),
     /// A new open file.
@@ -83,9 +85,12 @@ impl ReplyFacts {
             (None, Tells::Name(at) | Tells::NewName(at)) => Self::Name(at.dir.ino, at.name.clone()),
             (None, Tells::NewDir(at)) => Self::NewDir(at.dir.ino, at.name.clone()),
             (None, Tells::OldName(at)) => Self::OldName(at.dir.ino, at.name.clone()),
-            (None, Tells::Names { dir, after, most }) => {
-                Self::Names { dir, after, most: usize::try_from(most).unwrap_or(usize::MAX) }
-            }
+            (None, Tells::Names { dir, after, most }) => Self::Names {
+                dir,
+                after,
+                most: usize::try_from(most).unwrap_or(usize::MAX),
+                attributes: matches!(request, Request::List { attributes: true, .. }),
+            },
             (None, Tells::Parent(dir)) => Self::Parent(dir),
             // A reply may have attributes that the table of requests does not list: they become
             // volatile.
@@ -365,14 +370,20 @@ fn node_of(dir: InodeId, entry: &DirEntry) -> Option<Handle> {
     }
 }
 
-/// Cuts a listing to the number of entries that its caller wants: the holder may have requested
-/// more, to cache them.
+/// Leaves in a listing what its caller wants: the holder may have requested more entries, and their
+/// attributes, to cache them.
 fn trim_listing(facts: &ReplyFacts, result: &mut Result<Reply, Error>) {
-    if let (ReplyFacts::Names { most, .. }, Ok(Reply::Listed { entries, end })) = (facts, result)
-        && entries.len() > *most
-    {
+    let (ReplyFacts::Names { most, attributes, .. }, Ok(Reply::Listed { entries, end })) =
+        (facts, result)
+    else {
+        return;
+    };
+    if entries.len() > *most {
         entries.truncate(*most);
         *end = false;
+    }
+    if !attributes {
+        entries.iter_mut().for_each(|entry| entry.entry = None);
     }
 }
 

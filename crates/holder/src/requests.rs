@@ -18,13 +18,14 @@ impl State {
     /// Prepares a request of this session that is about to be sent. What it changes is not cached
     /// from now on.
     pub(crate) fn send(&mut self, request: &mut Request, session: SessionId) -> SentRequest {
-        let larger = self.read_bytes_ahead(request);
         if let Request::Read { open, .. } = request
             && let Some(ino) = self.opens.inode_of(*open)
         {
             self.note_read(ino);
         }
+        let larger = self.read_bytes_ahead(request);
         let facts = larger.map_or_else(|| ReplyFacts::of(request, session), ReplyFacts::Bytes);
+        self.list_with_attributes(request);
         let shows_dirty = self.shows_dirty(request);
         self.read_listing_ahead(request);
         let since = self.changes.now();
@@ -77,6 +78,17 @@ impl State {
     /// Returns the error with which the server has refused an open that a request names.
     pub(crate) fn failure(&self, request: &Request) -> Option<Code> {
         request.describe().subjects.each_open().find_map(|open| self.opens.failure(open))
+    }
+
+    /// Requests the attributes of the entries of a listing, if no cache below asks for them: the
+    /// program that lists a directory may look at each of them.
+    fn list_with_attributes(&self, request: &mut Request) {
+        if let Request::List { dir, behind: None, attributes, .. } = request
+            && self.is_only_cache
+            && self.cached.attr(dir.ino).is_some()
+        {
+            *attributes = true;
+        }
     }
 
     /// Requests more entries of a listing that will be cached: a program that lists a directory

@@ -4,6 +4,8 @@ use pelago_wire::{Context, Done, InodeId, Reply, Request};
 
 use crate::changes::Changes;
 use crate::dirty::Dirty;
+use crate::fetch::WaitingRead;
+use crate::fetched::Fetched;
 use crate::leased_cache::LeasedCache;
 use crate::open_files::OpenFiles;
 use crate::read_ahead::ReadAhead;
@@ -15,8 +17,10 @@ pub(crate) struct State {
     pub(crate) opens: OpenFiles,
     pub(crate) dirty: Dirty,
     pub(crate) read_ahead: ReadAhead,
-    /// Files that are open to be read only are read ahead too.
-    pub(crate) reads_ahead_in_all: bool,
+    /// Bytes of files that are open to be read only.
+    pub(crate) fetched: Fetched<WaitingRead>,
+    /// No cache below keeps anything: files are fetched, and listings have attributes.
+    pub(crate) is_only_cache: bool,
     /// Writes are buffered under leases. False until something sends them.
     pub(crate) buffers_writes: bool,
     /// Writes that wait for room.

@@ -47,7 +47,7 @@ impl Upstream {
     pub(crate) fn new(service: Arc<dyn LeasedService>, timeout: Duration) -> Self {
         let line = Arc::new(Line::new(service, timeout));
         let holder = Holder::new(Arc::clone(&line) as Arc<dyn LeasedService>);
-        holder.read_ahead_in_all();
+        holder.set_only_cache();
         if let Err(error) = holder.write_behind() {
             tracing::warn!(%error, "each write to a file of another site waits for its answer");
         }

@@ -266,6 +266,14 @@ pub const DIRTY_BYTES: usize = 16 << 20;
 pub const DIRTY_WRITES: usize = 512;
 /// Files whose bytes a client reads ahead through opens that write, with [`IO_BYTES`] each at most.
 pub const READ_AHEAD_FILES: usize = 16;
+/// Bytes of a file that the server of a site fetches from another site with one request.
+pub const FETCH_BLOCK_BYTES: usize = 256 << 10;
+/// Bytes that it fetches ahead of a program that reads a file in order, at most.
+pub const FETCH_AHEAD_BYTES: usize = 8 << 20;
+/// Fetched bytes of files of one other site that it keeps.
+pub const FETCHED_BYTES: usize = 16 << 20;
+/// Files of one other site of which it keeps fetched bytes.
+pub const FETCHED_FILES: usize = 1024;
 /// How long a client keeps back bytes, in milliseconds.
 pub const WRITE_BEHIND_MILLIS: u64 = 100;
 /// Bytes of a target or an extended attribute that a client keeps.

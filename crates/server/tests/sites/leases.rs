@@ -237,3 +237,56 @@ fn a_file_is_read_ahead() {
     ask_with(first, DIRECT, write, &[78; 4096]).unwrap();
     assert_eq!(read(254), [78; 4096]);
 }
+
+/// `ls -l` and then `cat` of each file, twice: what each costs when nothing is known, and then.
+#[test]
+fn a_folder_of_small_files_is_read_once() {
+    let offices = Offices::new();
+    let Offices { first, berlin, .. } = &offices;
+    for at in 0..20 {
+        let create = Request::Create {
+            dir: ROOT,
+            name: name(&format!("file{at}")),
+            mode: NewMode::exactly(0o644),
+            flags: OpenFlags::READ_WRITE,
+            open: OpenId(at),
+        };
+        ask(first, DIRECT, create).unwrap();
+        let write = Request::Write { open: OpenId(at), offset: 0, flags: WriteFlags::NONE };
+        ask_with(first, DIRECT, write, b"bytes").unwrap();
+        ask(first, DIRECT, Request::Release { open: OpenId(at) }).unwrap();
+    }
+    // As the mount lists a folder of another site.
+    let list = Request::List {
+        dir: ROOT,
+        after: Cookie::AFTER_DOT_DOT,
+        behind: None,
+        entries: 100,
+        attributes: false,
+    };
+    let get_root = || drop(ask(berlin, DIRECT, Request::GetAttr { node: ROOT }).unwrap());
+    let listed = offices.counted(|| {
+        get_root();
+        let Reply::Listed { entries, .. } = ask(berlin, DIRECT, list).unwrap() else { panic!() };
+        assert!(entries.len() == 20 && entries.iter().all(|entry| entry.entry.is_none()));
+        (0..20).for_each(|at| assert!(offices.lookup(&format!("file{at}")).is_ok()));
+    });
+    assert_eq!(listed, 2);
+    let cat_all = || {
+        for at in 0..20 {
+            let node = Handle::own(offices.lookup(&format!("file{at}")).unwrap());
+            let open = OpenId(100 + at);
+            ask(berlin, DIRECT, Request::Open { node, flags: OpenFlags::READ, open }).unwrap();
+            for offset in [0, 5] {
+                let read = Request::Read { open, offset, size: 1 << 17 };
+                let Reply::Data(bytes) = ask(berlin, DIRECT, read).unwrap() else { panic!() };
+                assert_eq!(bytes.as_bytes(), if offset == 0 { &b"bytes"[..] } else { b"" });
+            }
+            ask(berlin, DIRECT, Request::Release { open }).unwrap();
+        }
+    };
+    // The open and the read go together, and the close waits for nothing.
+    assert_eq!(offices.counted(cat_all), 60);
+    let again = offices.counted(cat_all);
+    assert_eq!(again, 0);
+}

@@ -58,19 +58,25 @@ impl Line {
         let facts = (tells != Tells::Nothing).then(|| (tells.node(), tells.names()));
         let opens_for_writing = request.opens().made().is_some_and(|(_, flags)| flags.write);
         let since = service.lease_moment();
+        let changed = service.changed_node(*session, &request);
         let answering = Arc::clone(&service);
         let answered = move |mut result: Result<Reply, Error>| {
             if is_lost {
                 return done(Err(Code::Interrupted.into()), Granted::default());
             }
+            let changed = changed.filter(|_| result.is_ok()).and_then(|node| {
+                let since = answering.lease_moment();
+                Some((answering.attr(context.session, node)?, since))
+            });
             let leases = facts.map_or_else(Default::default, |(node, names)| {
                 let result = &mut result;
-                let changed = None;
+                let changed = changed.as_ref().map(|it| (&it.0, it.1));
                 let answer =
                     LeasedAnswer { node, names, mutation, opens_for_writing, result, changed };
                 answering.lease(context.session, since, answer)
             });
-            done(result, Granted { leases, ..Granted::default() });
+            let changed = changed.map(|it| it.0);
+            done(result, Granted { leases, changed, may_be_done: false });
         };
         let answered = parking_lot::Mutex::new(Some(answered));
         let mut later = || -> Done { Box::new(answered.lock().take().unwrap()) };
