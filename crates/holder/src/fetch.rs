@@ -2,26 +2,12 @@
 
 use std::sync::Arc;
 
-use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, OpenId, Reply, Request, RequestId};
+use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, Reply, Request, RequestId};
 
 use crate::clock;
-use crate::fetched::{Answer, Fetch, Landed, Range};
+use crate::fetched::{Fetch, Landed, Range, ReadPath};
 use crate::holder::Holder;
-use crate::state::State;
-
-/// A read of a program.
-#[derive(Clone, Copy)]
-pub(crate) struct FetchableRead {
-    pub(crate) context: Context,
-    pub(crate) open: OpenId,
-    pub(crate) range: Range,
-}
-
-/// A read of a program that waits for its answer.
-pub(crate) struct WaitingRead {
-    pub(crate) read: FetchableRead,
-    pub(crate) done: Done,
-}
+use crate::state::{FetchableRead, State, WaitingRead};
 
 impl FetchableRead {
     fn request(&self) -> Request {
@@ -52,15 +38,15 @@ impl Holder {
         self.state.lock().fetched.take(read.range)
     }
 
-    /// Answers a read now, once its bytes are fetched, or with the reply to a request of its own.
+    /// ReadPaths a read now, once its bytes are fetched, or with the reply to a request of its own.
     pub(crate) fn fetch_or_send(self: &Arc<Self>, waiting: WaitingRead) {
         let read = waiting.read;
         let mut waiting = Some(waiting);
         let mut state = self.state.lock();
         let size = state.fetchable_size(read.range.ino);
         let planned = size.map(|size| state.fetched.read(read.range, size, clock::monotonic()));
-        let (answer, fetches) = planned.unwrap_or((Answer::ToServer, Vec::new()));
-        if let Answer::Waits(number) = answer
+        let (answer, fetches) = planned.unwrap_or((ReadPath::ToServer, Vec::new()));
+        if let ReadPath::Waits(number) = answer
             && let Some(waiting) = waiting.take()
         {
             state.fetched.wait(number, waiting);
@@ -70,7 +56,7 @@ impl Holder {
             self.fetch(&read, &fetch);
         }
         match (answer, waiting) {
-            (Answer::Here(bytes), Some(WaitingRead { done, .. })) => {
+            (ReadPath::Here(bytes), Some(WaitingRead { done, .. })) => {
                 done(Ok(Reply::Data(pelago_wire::Buffer::new(bytes))));
             }
             (_, Some(waiting)) => self.send_read(waiting),

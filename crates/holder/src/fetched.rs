@@ -90,7 +90,7 @@ pub(crate) struct Fetch {
 
 /// The way of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum ReadPath {
     /// It is answered with these bytes, which end early at the end of the file.
     Here(Vec<u8>),
     /// It waits for the block with this number.
@@ -140,7 +140,12 @@ impl<W> Fetched<W> {
     }
 
     /// Decides the way of a read of a file of this size, and which blocks are to be fetched.
-    pub(crate) fn read(&mut self, range: Range, size: u64, now: Duration) -> (Answer, Vec<Fetch>) {
+    pub(crate) fn read(
+        &mut self,
+        range: Range,
+        size: u64,
+        now: Duration,
+    ) -> (ReadPath, Vec<Fetch>) {
         let reads = self.next_read();
         let file = self.files.entry(range.ino).or_insert_with(|| File::new(size));
         let end = range.offset.saturating_add(range.size as u64).min(size);
@@ -151,8 +156,8 @@ impl<W> Fetched<W> {
         if !continues && size > SMALL {
             file.ahead = 0;
             return match file.range(range) {
-                Some(bytes) => (Answer::Here(bytes), Vec::new()),
-                None => (Answer::ToServer, Vec::new()),
+                Some(bytes) => (ReadPath::Here(bytes), Vec::new()),
+                None => (ReadPath::ToServer, Vec::new()),
             };
         }
         let wanted = range.offset / BLOCK as u64..end.div_ceil(BLOCK as u64);
@@ -189,9 +194,9 @@ impl<W> Fetched<W> {
             Some(Block::Here(_)) | None => None,
         });
         let answer = match (under_way, file.range(range)) {
-            (Some(number), _) => Answer::Waits(number),
-            (None, Some(bytes)) => Answer::Here(bytes),
-            (None, None) => Answer::ToServer,
+            (Some(number), _) => ReadPath::Waits(number),
+            (None, Some(bytes)) => ReadPath::Here(bytes),
+            (None, None) => ReadPath::ToServer,
         };
         if size > SMALL {
             self.bytes -= file.drop_before(wanted.start);

@@ -10,10 +10,9 @@ use pelago_wire::{
     LocalCache, OpenId, Reply, Request, RequestId, Service, Tells, Then,
 };
 
-use crate::fetch::WaitingRead;
 use crate::read_ahead::LargerRead;
 use crate::reply_facts::{ReplyFacts, SentRequest, ShowsDirty};
-use crate::state::{State, WritePath};
+use crate::state::{State, WaitingRead, WritePath};
 use crate::timer::Timer;
 
 /// A service that answers from replies that it has cached under leases.

@@ -1,11 +1,10 @@
 //! The state of a holder, behind one lock.
 
-use pelago_wire::{Context, Done, InodeId, Reply, Request};
+use pelago_wire::{Context, Done, InodeId, OpenId, Reply, Request};
 
 use crate::changes::Changes;
 use crate::dirty::Dirty;
-use crate::fetch::WaitingRead;
-use crate::fetched::Fetched;
+use crate::fetched::{Fetched, Range};
 use crate::leased_cache::LeasedCache;
 use crate::open_files::OpenFiles;
 use crate::read_ahead::ReadAhead;
@@ -37,6 +36,20 @@ pub(crate) struct FullWrite {
     pub(crate) context: Context,
     pub(crate) request: Request,
     pub(crate) bytes: Vec<u8>,
+    pub(crate) done: Done,
+}
+
+/// A read of a program.
+#[derive(Clone, Copy)]
+pub(crate) struct FetchableRead {
+    pub(crate) context: Context,
+    pub(crate) open: OpenId,
+    pub(crate) range: Range,
+}
+
+/// A read of a program that waits for its answer.
+pub(crate) struct WaitingRead {
+    pub(crate) read: FetchableRead,
     pub(crate) done: Done,
 }
 

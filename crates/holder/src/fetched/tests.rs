@@ -35,12 +35,12 @@ impl World {
             self.sent.extend(fetches.into_iter().map(|fetch| (self.now + takes, fetch)));
             self.most = self.most.max(self.sent.len());
             match answer {
-                Answer::Here(bytes) => {
+                ReadPath::Here(bytes) => {
                     self.expect(&bytes, range, of);
                     return true;
                 }
-                Answer::ToServer => return false,
-                Answer::Waits(number) => {
+                ReadPath::ToServer => return false,
+                ReadPath::Waits(number) => {
                     self.fetched.wait(number, 7);
                     loop {
                         let first = self.sent.iter().enumerate().min_by_key(|(_, sent)| sent.0);
@@ -113,12 +113,12 @@ fn what_lands_after_the_end_of_the_lease_is_not_shown() {
     let mut fetched = Fetched::<u32>::default();
     let range = Range { ino: ONE, offset: 0, size: 10 };
     let (answer, fetches) = fetched.read(range, 100, RTT);
-    assert_eq!(answer, Answer::Waits(1));
+    assert_eq!(answer, ReadPath::Waits(1));
     fetched.wait(1, 5);
     fetched.end(ONE);
     // A block of the next lease is another one.
     let (answer, again) = fetched.read(range, 100, RTT);
-    assert_eq!(answer, Answer::Waits(2));
+    assert_eq!(answer, ReadPath::Waits(2));
     let landed = fetched.land(fetches[0].number, Some(vec![1; 100]), RTT);
     assert_eq!((landed.is_here, landed.waiting), (false, vec![5]));
     assert_eq!(fetched.take(range), None);

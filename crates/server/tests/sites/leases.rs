@@ -1,4 +1,4 @@
-//! What a site's server answers under its leases from the other one, without a word to it.
+//! Requests that the server of a site answers under its leases from the other one.
 
 use std::sync::atomic::Ordering;
 
