@@ -175,6 +175,50 @@ fn what_is_made_in_an_own_folder_asks_nobody() {
     offices.finish();
 }
 
+/// Counted at the connection between the offices: what is kept of the other office's, and how what
+/// is written there is sent.
+#[test]
+fn what_was_seen_of_the_other_office_is_not_asked_again() {
+    let Some(offices) = Offices::new() else { return };
+    let fill = "mkdir ~/pelago/files/docs && cd ~/pelago/files/docs && \
+                for i in $(seq 50); do echo $i > f$i; done";
+    offices.first.types(fill);
+    let counted = |line: &str| {
+        let before = offices.asked_from_there();
+        let ran = offices.berlin.types(line);
+        (ran.out, offices.asked_from_there() - before)
+    };
+    // The first look may come before the home leases what was just written.
+    offices.berlin.types("ls -l ~/berlin/files/docs");
+    let (listed, asked) = counted("ls -l ~/berlin/files/docs | wc -l");
+    assert_eq!(listed.trim(), "51");
+    assert!(asked <= 3, "{asked}");
+    let read = "cat ~/berlin/files/docs/* | wc -l";
+    // An open and a read, which go together, and a close that waits for nothing.
+    let (lines, asked) = counted(read);
+    assert_eq!(lines.trim(), "50");
+    assert!(asked <= 3 * 50 + 3, "{asked}");
+    let (_, asked) = counted(read);
+    assert!(asked <= 3, "{asked}");
+    // A change is seen by the next call.
+    for text in ["one", "two"] {
+        offices.first.types(&format!("echo {text} > ~/pelago/files/docs/f7"));
+        let seen = offices.berlin.types("cat ~/berlin/files/docs/f7").out;
+        assert_eq!(seen.trim(), text);
+    }
+    // Writes are sent together, and are at the home when the file is closed.
+    let (_, asked) =
+        counted("dd bs=4k count=512 < /dev/zero > ~/berlin/files/docs/new 2> /dev/null");
+    assert!(asked <= 12, "{asked}");
+    let size = offices.first.types("stat -c %s ~/pelago/files/docs/new").out;
+    assert_eq!(size.trim(), (512 * 4096).to_string());
+    // A large file is fetched in blocks of 256 KiB.
+    let (sum, asked) = counted("cat ~/berlin/files/docs/new | sha256sum");
+    assert_eq!(sum, offices.first.types("cat ~/pelago/files/docs/new | sha256sum").out);
+    assert!(asked <= 8 + 4, "{asked}");
+    offices.finish();
+}
+
 #[test]
 fn a_silent_office_stops_only_what_is_its_own() {
     let Some(offices) = Offices::new() else { return };
