@@ -183,6 +183,7 @@ impl Daemon {
         let Served { server, mount, guard, doors, http, neighbours, .. } = parts;
         drop(http);
         doors.sessions.stop();
+        server.flush_sites();
         neighbours.end();
         let stopped = server.stop();
         if let Some(guard) = guard.filter(|_| mount.as_ref().is_some_and(|mount| mount.has_ended()))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, Reply, Request, RequestId};
+use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, Reply, Request, RequestId, limits};
 
 use crate::clock;
 use crate::fetched::{Fetch, Landed, Range, ReadPath};
@@ -29,7 +29,9 @@ impl Holder {
         }
         let ino = state.opens.fetch_inode(open)?;
         state.fetchable_size(ino)?;
-        let range = Range { ino, offset, size: usize::try_from(size).ok()? };
+        // The server refuses a longer one.
+        let size = usize::try_from(size).ok().filter(|size| *size <= limits::IO_BYTES)?;
+        let range = Range { ino, offset, size };
         Some(FetchableRead { context: *context, open, range })
     }
 

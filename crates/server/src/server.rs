@@ -115,6 +115,12 @@ impl OpenVolume {
 }
 
 impl Server {
+    /// Has the other sites get what the own mount has written to their files and is held back here:
+    /// before the sessions there end. Waits for at most [`Options::remote_timeout`].
+    pub fn flush_sites(&self) {
+        self.core.sites.flush();
+    }
+
     /// Returns the service that carries out requests.
     #[must_use]
     pub fn service(&self) -> Arc<dyn Service> {

@@ -377,8 +377,25 @@ impl Sites {
         // The next request makes a connection to the new address. Opens over the old connection are
         // lost with it.
         let old = self.upstreams.write().remove(&peer.site);
-        drop(old);
+        if let Some(old) = old {
+            let until_flushed = Arc::clone(&old);
+            old.flush(Box::new(move || drop(until_flushed)));
+        }
         Ok(())
+    }
+
+    /// Has the other sites get what the own mount has written and is held back here. Waits for at
+    /// most the time after which a silent site counts as down.
+    pub(crate) fn flush(&self) {
+        let upstreams: Vec<_> = self.upstreams.read().values().cloned().collect();
+        let (sender, flushed) = mpsc::channel::<()>();
+        for upstream in upstreams {
+            let sender = sender.clone();
+            upstream.flush(Box::new(move || drop(sender)));
+        }
+        drop(sender);
+        // It ends when the last one is flushed.
+        let _is_late: Result<(), _> = flushed.recv_timeout(self.timeout);
     }
 
     /// Writes the row of a site, and waits until it is safe.

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_holder::Holder;
 use pelago_wire::{
-    Bulk, Code, Context, DataPath, Done, Error, LeasedService, OpenEffect, OpenId, Reply, Request,
-    RequestId, Service, SessionId,
+    Bulk, Code, Context, DataPath, Done, Error, LeaseHolder as _, LeasedService, OpenEffect,
+    OpenId, Reply, Request, RequestId, Service, SessionId, Then,
 };
 
 use self::line::Line;
@@ -68,6 +68,12 @@ impl Upstream {
     /// Counts the requests that were sent.
     pub(crate) fn requests(&self) -> u64 {
         self.line.sent()
+    }
+
+    /// Has the other site get all that is held back for it, and calls `then` once it has answered,
+    /// or has not in time.
+    pub(crate) fn flush(&self, then: Then) {
+        self.holder.flush(then);
     }
 
     /// Returns whether an open of this session is at the other site.

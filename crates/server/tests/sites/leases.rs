@@ -191,6 +191,21 @@ fn what_the_own_mount_writes_is_held_back_until_it_is_looked_at() {
     assert_eq!(found.attr.size, 20 * 4096);
 }
 
+/// Before a connection ends, because the other server has moved or this one stops.
+#[test]
+fn what_is_held_back_is_sent_before_the_connection_ends() {
+    let offices = Offices::new();
+    write_file(&offices, DIRECT, "one", OpenId(1), 3);
+    assert_eq!(offices.counted(|| offices.berlin.flush_sites()), 1);
+    write_file(&offices, DIRECT, "two", OpenId(2), 3);
+    let file = offices.lookup("two").unwrap();
+    let moved = Request::SiteAddress { address: b"moved:1".to_vec() };
+    ask(&offices.berlin, offices.first_at_berlin(), moved).unwrap();
+    assert_eq!(offices.size_at_first(file), 3 * 4096);
+    let write = Request::Write { open: OpenId(2), offset: 0, flags: WriteFlags::NONE };
+    assert_eq!(ask_with(&offices.berlin, DIRECT, write, b"new").err(), Some(Code::BadOpen));
+}
+
 /// What is held back would be lost with the server of the site, although its client lives.
 #[test]
 fn what_a_client_writes_is_at_the_home_when_it_is_answered() {

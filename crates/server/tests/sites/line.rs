@@ -2,9 +2,10 @@
 //! recalls as a connection has them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pelago_server::Server;
 use pelago_wire::{
     Bulk, Code, Connections, Context, Done, Error, Granted, LeaseHolder, LeasedAnswer, LeasedDone,
@@ -25,13 +26,14 @@ pub(super) struct Ends {
     /// The answer to an AddDir is lost, and its caller hears that it was interrupted.
     pub(super) loses_names: Arc<AtomicBool>,
     /// The holder of the leases of this session.
-    pub(super) holder: Arc<OnceLock<Weak<dyn LeaseHolder>>>,
+    pub(super) holder: Arc<Mutex<Option<Weak<dyn LeaseHolder>>>>,
 }
 
 impl Ends {
     /// Ends all leases, as their time does.
     pub(super) fn end_leases(&self) {
-        if let Some(holder) = self.holder.get().and_then(Weak::upgrade) {
+        let holder = self.holder.lock().as_ref().and_then(Weak::upgrade);
+        if let Some(holder) = holder {
             holder.lost();
         }
     }
@@ -78,7 +80,7 @@ impl Line {
             let changed = changed.map(|it| it.0);
             done(result, Granted { leases, changed, may_be_done: false });
         };
-        let answered = parking_lot::Mutex::new(Some(answered));
+        let answered = Mutex::new(Some(answered));
         let mut later = || -> Done { Box::new(answered.lock().take().unwrap()) };
         if let Some(result) = service.ask(&context, request, bulk, &mut later) {
             let answered = answered.lock().take().unwrap();
@@ -124,7 +126,7 @@ impl LeasedService for Line {
     }
 
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {
-        assert!(self.0.holder.set(holder).is_ok());
+        *self.0.holder.lock() = Some(holder);
     }
 }
 
@@ -132,7 +134,7 @@ impl LeasedService for Line {
 pub(super) struct Recalls {
     pub(super) service: Arc<dyn SessionService>,
     pub(super) session: SessionId,
-    pub(super) holder: Arc<OnceLock<Weak<dyn LeaseHolder>>>,
+    pub(super) holder: Arc<Mutex<Option<Weak<dyn LeaseHolder>>>>,
 }
 
 impl Connections for Recalls {
@@ -143,7 +145,7 @@ impl Connections for Recalls {
     fn recall(&self, session: SessionId, number: u64, recalled: &Recalled) {
         let service = Arc::clone(&self.service);
         let answer = Box::new(move || service.recalled(session, number));
-        let holder = self.holder.get().and_then(Weak::upgrade);
+        let holder = self.holder.lock().as_ref().and_then(Weak::upgrade);
         match (holder, recalled) {
             (Some(holder), Recalled::Things(touched)) if session == self.session => {
                 holder.recalled(touched.clone().into(), answer);

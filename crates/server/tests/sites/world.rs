@@ -129,6 +129,11 @@ impl Offices {
         Self { first, berlin, is_cut, loses_names, sent, lines, _recalls: recalls, folder }
     }
 
+    /// Returns the session of the first site's server at berlin.
+    pub(super) fn first_at_berlin(&self) -> SessionId {
+        self.lines[1].session
+    }
+
     /// Cuts the line, and waits until the leases have ended; or heals it.
     pub(super) fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Ordering::Release);
