@@ -58,6 +58,11 @@ impl Upstream {
         self.service.silence()
     }
 
+    /// Returns whether the other server has been silent for so long that it may be away.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silence().is_some_and(|silence| silence >= SILENT)
+    }
+
     /// Counts the requests that were sent.
     pub(crate) fn requests(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
