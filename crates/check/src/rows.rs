@@ -3,8 +3,8 @@
 
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
-    CachedReply, HighWater, Identity, IndexCommits, Inline, MirrorRow, Moved, NameRow, Orphan,
-    ParentPointer, RevocationRow, Row, SiteRow, Writing, Xattr, XattrNames,
+    AncestryRow, CachedReply, HighWater, Identity, IndexCommits, Inline, MirrorRow, Moved, NameRow,
+    Orphan, ParentPointer, RevocationRow, Row, SiteRow, Writing, Xattr, XattrNames,
 };
 use pelago_store::table;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -42,8 +42,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the rows that belong to no inode: cached replies, sessions, sites, revocations, and
-    /// those of the volume.
+    /// Checks the rows that belong to no inode of this site: cached replies, sessions, sites,
+    /// directories of other sites, revocations, and those of the volume.
     pub(super) fn others(&mut self) -> Result<(), CheckError> {
         self.each(&key::all(RowKind::CachedReply), |check, key, value| {
             if Key::parse(key).is_none() || CachedReply::decode(value).is_err() {
@@ -63,6 +63,20 @@ impl Check<'_> {
             if Key::parse(key).is_none() || SiteRow::decode(value).is_err() {
                 // No other row has the data of the site.
                 check.report_row(Damage::Row, key, None);
+            }
+            Ok(())
+        })?;
+        self.each(&key::all(RowKind::Ancestry), |check, key, value| {
+            let is_whole = match Key::parse(key) {
+                Some(Key::Ancestry { ino }) => {
+                    check.is_elsewhere(ino) && AncestryRow::decode(value).is_ok()
+                }
+                _ => false,
+            };
+            if !is_whole {
+                // The next walk writes it again.
+                let repair = Repair::delete("forget the directory of the other site", key);
+                check.report_row(Damage::Row, key, Some(repair));
             }
             Ok(())
         })?;

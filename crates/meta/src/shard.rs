@@ -60,6 +60,7 @@ use open_inodes::OpenInodes;
 use removed::RemovedFiles;
 
 mod acl;
+mod ancestry;
 mod bring_back;
 mod changed_rows;
 mod climb;

@@ -28,6 +28,7 @@ pub use standby::{Standby, StandbyStop, Standing};
 pub use status::{ProgressStatus, SpaceStatus, Status};
 
 mod background;
+mod chains;
 mod completion;
 mod find_by_id;
 mod grace;

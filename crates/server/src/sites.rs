@@ -22,6 +22,7 @@ use pelago_wire::{
     Code, Context, Error, InodeId, LeasedService, OpenId, SessionId, SitePeer, SiteRefusal,
 };
 
+use crate::chains::Chains;
 use crate::upstream::Upstream;
 
 /// The longest wait until the row of a site is safe.
@@ -40,6 +41,8 @@ pub(crate) struct SiteParts {
     pub(crate) others: Vec<(u16, SiteRow)>,
     /// The silence of another site after which requests for it fail at once.
     pub(crate) timeout: Duration,
+    /// The directories of other sites that lead to own ones.
+    pub(crate) chains: Chains,
 }
 
 /// The sites of the volume.
@@ -64,6 +67,10 @@ pub(crate) struct Sites {
     /// Taken before `others`.
     upstreams: RwLock<HashMap<u16, Arc<Upstream>>>,
     connect: OnceLock<ConnectSite>,
+    /// The directories of other sites that lead to own ones. A leaf lock.
+    pub(crate) chains: Mutex<Chains>,
+    /// True while a job writes their rows.
+    pub(crate) writes_chains: AtomicBool,
 }
 
 /// The server of another site, as it can be reached.
@@ -119,7 +126,7 @@ pub enum InviteError {
 
 impl Sites {
     pub(crate) fn new(parts: SiteParts) -> Self {
-        let SiteParts { own, volume, folder, shard, durability, others, timeout } = parts;
+        let SiteParts { own, volume, folder, shard, durability, others, timeout, chains } = parts;
         let has_others =
             own != InodeId::ROOT.site() || others.iter().any(|(_, row)| has_joined(row));
         if has_others {
@@ -139,6 +146,8 @@ impl Sites {
             came_back: Mutex::default(),
             upstreams: RwLock::default(),
             connect: OnceLock::new(),
+            chains: Mutex::new(chains),
+            writes_chains: AtomicBool::new(false),
         }
     }
 

@@ -31,6 +31,7 @@ use pelago_wire::{
 use rustix::io::Errno;
 use tempfile::TempDir;
 
+use crate::chains::Chains;
 use crate::grace::Grace;
 use crate::group_commit::GroupCommit;
 use crate::policy::Policy;
@@ -63,6 +64,7 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
         durability: Arc::clone(durability),
         others: Vec::new(),
         timeout: Duration::from_secs(10),
+        chains: Chains::new(0, Vec::new()),
     }))
 }
 

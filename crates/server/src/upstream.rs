@@ -65,6 +65,11 @@ impl Upstream {
         self.line.silence()
     }
 
+    /// Returns whether the other server has been silent for so long that it may be away.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silence().is_some_and(|silence| silence >= line::SILENT)
+    }
+
     /// Counts the requests that were sent.
     pub(crate) fn requests(&self) -> u64 {
         self.line.sent()

@@ -197,6 +197,11 @@ row_kinds! {
         /// The id of the credential, or the key.
         credential: [u8; 32],
     }
+    /// A directory of another site that is an ancestor of a directory of this one.
+    Ancestry = 22, ancestry {
+        /// The directory.
+        ino: InodeId,
+    }
 }
 
 impl RowKind {
@@ -220,7 +225,6 @@ pub const RESERVED_KINDS: &[(u8, &str)] = &[
     (14, "intent"),
     (15, "lent"),
     (21, "copy"),
-    (22, "ancestry"),
     (23, "keep"),
     (24, "kept version"),
     (25, "arriving"),
@@ -302,12 +306,12 @@ pub fn parse_name(key: &[u8]) -> Option<(InodeId, NameHash, &[u8])> {
 }
 
 /// Returns whether a mirror of the volume has a row with this key: not those of the sessions and of
-/// the roles of this folder.
+/// the roles of this folder, and not what was seen of other sites.
 #[must_use]
 pub fn is_mirrored(key: &[u8]) -> bool {
     let kind = key.first().copied().and_then(RowKind::from_number);
     match kind {
-        Some(RowKind::CachedReply | RowKind::Session) => false,
+        Some(RowKind::CachedReply | RowKind::Session | RowKind::Ancestry) => false,
         Some(RowKind::Volume) => key.get(1) != Some(&VolumeRow::MIRROR),
         _ => true,
     }
@@ -444,7 +448,7 @@ mod tests {
     #[test]
     fn kinds_keep_their_numbers() {
         let numbers: Vec<_> = RowKind::ALL.iter().map(|kind| kind.number()).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 18, 19, 20]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 18, 19, 20, 22]);
         for number in 0..=u8::MAX {
             let kind = RowKind::from_number(number);
             assert_eq!(kind.map(RowKind::number), numbers.contains(&number).then_some(number));
@@ -473,6 +477,7 @@ mod tests {
                 cached_reply(SessionId(1), RequestId(2)),
                 Key::CachedReply { session: SessionId(1), request: RequestId(2) },
             ),
+            (ancestry(A), Key::Ancestry { ino: A }),
             (session(SessionId(3)), Key::Session { session: SessionId(3) }),
             (volume_row(VolumeRow::Identity), Key::Volume { row: VolumeRow::Identity }),
             (high_water(4095), Key::Volume { row: VolumeRow::HighWater(4095) }),
@@ -632,6 +637,7 @@ mod tests {
         let own = [
             cached_reply(SessionId(1), RequestId(2)),
             session(SessionId(1)),
+            ancestry(A),
             volume_row(VolumeRow::Mirror),
         ];
         assert!(own.iter().all(|row| !is_mirrored(row)));
@@ -643,7 +649,8 @@ mod tests {
             site(1),
         ];
         assert!(others.iter().all(|row| is_mirrored(row)));
-        let own_kinds = [RowKind::CachedReply, RowKind::Session, RowKind::Volume];
+        let own_kinds =
+            [RowKind::CachedReply, RowKind::Session, RowKind::Volume, RowKind::Ancestry];
         for kind in RowKind::ALL.iter().filter(|kind| !own_kinds.contains(kind)) {
             assert!(is_mirrored(&[kind.number(), 0]), "{kind:?}");
         }

@@ -9,6 +9,7 @@
 //! Decoding checks every length and range, uses the whole value, and never panics. It cannot check
 //! whether rows agree with each other; `pelago check` does.
 
+pub use ancestry::{Access, AncestryRow, SeenDir};
 pub use error::{DecodeError, RowError};
 pub use file::{Inline, Orphan, Tag, Writing, Xattr, XattrNames};
 pub use mirror::{MirrorRole, MirrorRow};
@@ -20,6 +21,7 @@ pub use session::RESERVED_PEERS;
 pub use site::{SITE_NAME_BYTES, SiteRow, SiteState};
 pub use volume::{CACHED_REPLY_BYTES, CachedReply, HalfCommits, HighWater, Identity, IndexCommits};
 
+mod ancestry;
 mod codec;
 mod error;
 mod file;

@@ -11,17 +11,18 @@ use std::path::PathBuf;
 
 use pelago_store::key::RowKind;
 use pelago_store::rows::{
-    CachedReply, DecodeError, HalfCommits, HighWater, Identity, IndexCommits, Inline, MirrorRole,
-    MirrorRow, Moved, NameRow, Orphan, ParentPointer, Partition, RevocationRow, Rnode, RnodeFlags,
-    Row, SPLIT_MAP_BYTES, SiteRow, SiteState, Stamp, Tag, Writing, Xattr, XattrNames,
+    Access, AncestryRow, CachedReply, DecodeError, HalfCommits, HighWater, Identity, IndexCommits,
+    Inline, MirrorRole, MirrorRow, Moved, NameRow, Orphan, ParentPointer, Partition, RevocationRow,
+    Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, SeenDir, SiteRow, SiteState, Stamp, Tag, Writing,
+    Xattr, XattrNames,
 };
 use pelago_store::volume::{
     FORMAT_VERSION, Format, FormatError, HashSeed, SHARED_STORE, SeedError, TAGS_ARE_COMPLETE,
     VolumeId,
 };
 use pelago_wire::{
-    Attr, FileKind, Generation, InodeId, NameHash, RecordedPeer, Reply, SessionRecord, SitePeer,
-    Time, WriteEra, codec, limits,
+    Attr, FileKind, Generation, InodeId, Name, NameHash, RecordedPeer, Reply, SessionRecord,
+    SitePeer, Time, WriteEra, codec, limits,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -144,11 +145,38 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
             "revocation.v1",
             RevocationRow { end: 1_800_000_000, sentence: b"sentence" }.encode(STAMP),
         ),
+        ("ancestry.v1", ancestry(Access::List(b"list".to_vec())).encode(STAMP)),
+        ("ancestry.mode-only.v1", ancestry(Access::ModeOnly).encode(STAMP)),
+        (
+            "ancestry.root.v1",
+            AncestryRow { parent: None, names: vec![], ..ancestry(Access::Unknown) }.encode(STAMP),
+        ),
         (
             "session.era.v1",
             SessionRecord { era: WriteEra(2), ..SessionRecord::new(nonce, peer) }.encode(STAMP),
         ),
     ]
+}
+
+fn ancestry(access: Access) -> AncestryRow {
+    let attr = Attr {
+        mode: 0o2750,
+        links: 4,
+        uid: 1000,
+        gid: 100,
+        size: 7,
+        blocks: 1,
+        atime: time(1),
+        mtime: time(2),
+        ctime: time(3),
+        btime: time(4),
+        has_xattrs: true,
+        ..Attr::empty(InodeId::ROOT, FileKind::Directory)
+    };
+    let named =
+        |text: &[u8], counter| (Name::new(text).unwrap(), InodeId::new(1, 0, counter).unwrap());
+    let names = vec![named(b"berlin", 7), named(b"own\xff", 9)];
+    AncestryRow { parent: Some(InodeId::ROOT), seen: SeenDir::of(&attr), access, names }
 }
 
 fn site(state: SiteState) -> Vec<u8> {
@@ -277,6 +305,7 @@ fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     one::<SessionRecord>(value, &mut read);
     one::<RevocationRow<'_>>(value, &mut read);
     one::<SiteRow>(value, &mut read);
+    one::<AncestryRow>(value, &mut read);
     read
 }
 
@@ -376,6 +405,16 @@ fn fields_out_of_range_are_found() {
     assert_eq!(fault(Rnode { target: vec![], ..symlink() }), DecodeError::Field("target"));
     let late = Time { seconds: 0, nanos: 1_000_000_000 };
     assert_eq!(fault(Rnode { btime: late, ..rnode() }), DecodeError::Field("time"));
+    let of_ancestry = |row: AncestryRow| AncestryRow::decode(&row.encode(STAMP)).map(|(_, it)| it);
+    let whole = ancestry(Access::ModeOnly);
+    assert_eq!(of_ancestry(whole.clone()), Ok(whole.clone()));
+    let mut reversed = whole.clone();
+    reversed.names.reverse();
+    let twice = AncestryRow { names: vec![whole.names[0].clone(); 2], ..whole };
+    for wrong in [reversed, twice] {
+        let reason = of_ancestry(wrong).unwrap_err().reason;
+        assert_eq!(reason, DecodeError::Field("order of the names"));
+    }
     let partition = Partition { names: 1, directories: 2, ..Partition::default() };
     let error = Partition::decode(&partition.encode(STAMP)).unwrap_err();
     assert_eq!(error.reason, DecodeError::Field("count of directories"));

@@ -79,6 +79,11 @@ pub const MIRROR_TABLE_BYTES: u64 = 16 << 20;
 pub const REVOCATION_BYTES: usize = 1 << 10;
 /// Bytes of the address of another site's server, `HOST:PORT`: a host name has at most 253.
 pub const SITE_ADDRESS_BYTES: usize = 320;
+/// Directories of other sites that a site knows as ancestors of its own ones.
+pub const ANCESTRY_DIRS: usize = 1024;
+/// Names in such a directory that a site knows as leading to own directories. Of more, those that
+/// were used last are known.
+pub const ANCESTRY_NAMES: usize = 256;
 /// Servers of one shared store.
 pub const STORE_SERVERS: usize = 64;
 /// Bytes of the address of such a server, `KEY@HOST:PORT`.

@@ -1,5 +1,8 @@
 //! A volume of several sites: what is of another one is no damage.
 
+use pelago_store::rows::{Access, AncestryRow, SeenDir};
+use pelago_wire::Attr;
+
 use super::*;
 use crate::Damage;
 
@@ -79,4 +82,24 @@ fn a_table_of_another_site_has_no_root() {
     assert!(!damage.contains(&Damage::Root), "{damage:?}");
     let damage = found(Parts { has_sites: true, ..rig.parts() });
     assert!(damage.contains(&Damage::Root), "{damage:?}");
+}
+
+#[test]
+fn what_was_seen_of_another_site_is_no_damage_and_an_own_directory_among_it_is() {
+    let seen = AncestryRow {
+        parent: None,
+        seen: SeenDir::of(&Attr::empty(foreign(), FileKind::Directory)),
+        access: Access::Unknown,
+        names: vec![],
+    };
+    let value = seen.encode(STAMP);
+    let whole = with_sites();
+    whole.put(key::ancestry(foreign()), value.clone());
+    assert_eq!(found(Parts { has_sites: true, ..whole.parts() }), []);
+    let own = with_sites();
+    own.put(key::ancestry(own.dir.attr.ino), value.clone());
+    assert_eq!(found(Parts { has_sites: true, ..own.parts() }), [Damage::Row]);
+    let cut = with_sites();
+    cut.put(key::ancestry(foreign()), value[..value.len() - 1].to_vec());
+    assert_eq!(found(Parts { has_sites: true, ..cut.parts() }), [Damage::Row]);
 }

@@ -24,6 +24,7 @@ use super::core::{Built, Core, WorkerNotifies, notifier};
 use super::primary::without_passthrough;
 use super::table_opening::open_table;
 use super::{Joining, OpenVolume, Options, Parts, Running, Server, StartError};
+use crate::chains::Chains;
 use crate::grace::Grace;
 use crate::host::Host;
 use crate::memory::MEMORY_BYTES;
@@ -163,13 +164,15 @@ fn recover(
     let sessions = shard.earlier_sessions().map_err(failed)?;
     let revoked = shard.revocations().map_err(failed)?;
     let others = shard.sites().map_err(failed)?;
+    let chains = Chains::new(parts.shard.site, shard.ancestry().map_err(failed)?);
     let folder = volume.map(|open| open.volume.folder().clone());
     // The folder of a shared store is not this server's alone.
     let is_audited = !options.read_only && volume.is_some_and(|open| !open.volume.is_shared());
     let audited = is_audited.then(|| Arc::clone(&host.pool));
     let of_policy = folder.clone().or(guests);
     let policy = Arc::new(Policy::new(parts.volume, of_policy, revoked, audited));
-    let sites = sites(&parts, folder, &shard, &durability, others, options.remote_timeout);
+    let sites =
+        sites(&parts, folder, &shard, &durability, (others, chains), options.remote_timeout);
     let core = Core {
         host,
         grace: grace(&sessions, &options),
@@ -194,15 +197,17 @@ fn grace(earlier: &[(SessionId, SessionRecord)], options: &Options) -> Arc<Grace
     Arc::new(Grace::new(waits_for.collect()))
 }
 
-/// Returns the sites of the volume. `others` are those with rows in the table: all but this one.
+/// Returns the sites of the volume. `others` are those with rows in the table: all but this one;
+/// with what is known of their directories.
 fn sites(
     parts: &Parts,
     folder: Option<Folder>,
     shard: &Arc<Shard>,
     durability: &Arc<Durability>,
-    others: Vec<(u16, SiteRow)>,
+    others: (Vec<(u16, SiteRow)>, Chains),
     timeout: Duration,
 ) -> Arc<Sites> {
+    let (others, chains) = others;
     Arc::new(Sites::new(SiteParts {
         own: parts.shard.site,
         volume: parts.volume,
@@ -211,6 +216,7 @@ fn sites(
         durability: Arc::clone(durability),
         others,
         timeout,
+        chains,
     }))
 }
 

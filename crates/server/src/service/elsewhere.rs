@@ -4,6 +4,7 @@
 //! A lookup or a new directory concerns both sites. It is carried out as requests to one site after
 //! the other.
 
+mod ancestry;
 mod make_dir;
 mod walk;
 
@@ -69,7 +70,9 @@ impl Dispatcher {
         bulk: Bulk<'_>,
         done: Done,
     ) {
-        let upstream = match self.admit_there(site, context, &request) {
+        let upstream = self.admit_there(site, context, &request);
+        let Some(done) = self.recalling(&upstream, context, &request, done) else { return };
+        let upstream = match upstream {
             Ok(upstream) => upstream,
             Err(error) => return done(Err(error)),
         };

@@ -12,7 +12,7 @@ use pelago_wire::{
 
 /// The shortest silence after which a server may count as down: one that is idle and well sends
 /// signs of life three times in a term.
-const SILENT: Duration = Duration::from_secs(limits::TERM_SECONDS / 2);
+pub(super) const SILENT: Duration = Duration::from_secs(limits::TERM_SECONDS / 2);
 
 /// The session at another site's server.
 pub(super) struct Line {

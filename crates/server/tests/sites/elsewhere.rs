@@ -200,7 +200,8 @@ fn a_silent_site_stops_only_what_is_its_own() {
     let sent = offices.sent.load(Ordering::Acquire);
     offices.cut(true);
     // At once, and without a word.
-    assert_eq!(lookup(berlin, ROOT, "berlin"), Err(Code::HostDown));
+    assert_eq!(lookup(berlin, ROOT, "file"), Err(Code::HostDown));
+    assert_eq!(lookup(berlin, ROOT, "berlin"), Ok(dir), "its own is known");
     let mkdir = Request::MakeDir { dir: ROOT, name: name("x"), mode: NewMode::exactly(0o755) };
     assert_eq!(ask(berlin, DIRECT, mkdir).err(), Some(Code::HostDown));
     for number in 0..100 {

@@ -3,6 +3,7 @@
 //! Both are in one process. A request over a connection is a call here, in a session that has begun
 //! as one of a site.
 
+mod ancestry;
 mod elsewhere;
 mod joining;
 mod leases;

@@ -3,6 +3,7 @@
 //! A tree of two sites is made of two shards. What the server of one asks the other, the test asks
 //! it.
 
+use pelago_store::rows::{Access, AncestryRow, SeenDir};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{Attr, Error, limits};
 
@@ -250,4 +251,29 @@ fn the_directories_above_a_part_of_another_site_are_not_known() {
     let found = berlin.shard.ancestors(dir.ino, position.directory_moves).unwrap();
     assert_eq!(found, Ancestors { dirs: vec![top.ino, dir.ino], is_complete: false });
     assert_eq!(*berlin.shard.placement(top, false).unwrap().dirs, [top.ino]);
+}
+
+#[test]
+fn what_was_seen_of_another_site_is_there_in_the_next_run() {
+    let rig = site(1);
+    let row = |names| AncestryRow {
+        parent: None,
+        seen: SeenDir::of(&Attr::empty(InodeId::ROOT, FileKind::Directory)),
+        access: Access::ModeOnly,
+        names,
+    };
+    let own = InodeId::new(1, 0, 9).unwrap();
+    let other = InodeId::new(0, 0, 9).unwrap();
+    let root = row(vec![(name("berlin"), own)]);
+    let rows = [(InodeId::ROOT, Some(root.clone())), (other, Some(row(vec![])))];
+    rig.shard.put_ancestry(&rows).unwrap();
+    let next = Shard::new(parts_of(&rig, 1));
+    assert_eq!(next.ancestry(), Ok(vec![(InodeId::ROOT, root.clone()), (other, row(vec![]))]));
+    next.put_ancestry(&[(other, None)]).unwrap();
+    assert_eq!(next.ancestry(), Ok(vec![(InodeId::ROOT, root)]));
+    // A damaged row costs itself alone.
+    let mut batch = Batch::new();
+    batch.put(key::ancestry(InodeId::ROOT), b"damage".to_vec());
+    rig.table.write(&batch).unwrap();
+    assert_eq!(next.ancestry(), Ok(vec![]));
 }

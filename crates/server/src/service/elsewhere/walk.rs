@@ -51,6 +51,8 @@ impl Dispatcher {
     /// Continues a walk that leads out of this site.
     fn follow(self: &Arc<Self>, context: &Context, walk: &Walk, done: Done) {
         if let Some(name) = &walk.to {
+            let lookup = Request::Lookup { dir: walk.dir, name: name.clone() };
+            let done = self.learning(&lookup, done);
             return match self.parts.shard.step(walk.dir, name) {
                 Ok(stepped) => self.complete_step(context, stepped, done),
                 Err(error) => done(Err(error)),
@@ -60,7 +62,10 @@ impl Dispatcher {
         let Some(site) = self.parts.sites.joined().first().copied() else {
             return done(Err(Code::Stale.into()));
         };
-        match self.parts.sites.upstream(site) {
+        let upstream = self.parts.sites.upstream(site);
+        let parent = Request::Parent { dir: walk.dir };
+        let Some(done) = self.recalling(&upstream, context, &parent, done) else { return };
+        match upstream {
             Ok(upstream) => self.step_there(&upstream, context, walk.clone(), done),
             Err(error) => done(Err(error)),
         }
