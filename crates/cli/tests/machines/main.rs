@@ -8,6 +8,7 @@ mod mirror;
 pub(crate) mod network;
 mod office;
 mod office_errors;
+mod office_paths;
 mod shared;
 mod shared_audit;
 mod shared_files;

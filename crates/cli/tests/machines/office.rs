@@ -20,13 +20,13 @@ const INVITE: &str = "pelago site invite berlin -V ~/pelago > ~/ticket";
 const JOIN: &str = "pelago join \"$(cat ~/ticket)\" ~/berlin --listen 127.0.0.1:7441 --detach";
 
 /// The longest time until all goes on after both ends and the line are back.
-const BACK: Duration = Duration::from_secs(30);
+pub(crate) const BACK: Duration = Duration::from_secs(30);
 
 /// The office that has founded the volume, and the one that has joined it.
 pub(crate) struct Offices {
     pub(crate) lab: Lab,
     pub(crate) first: Machine,
-    berlin: Machine,
+    pub(crate) berlin: Machine,
 }
 
 impl Offices {
@@ -64,7 +64,7 @@ impl Offices {
     }
 
     /// Starts the second office again.
-    fn up_there(&self) {
+    pub(crate) fn up_there(&self) {
         self.berlin.types("pelago up ~/berlin --detach");
         self.lab.ends(lock_holder(&self.berlin.home.join("berlin")));
     }
@@ -312,7 +312,8 @@ fn an_office_starts_while_the_other_one_is_away() {
     offices.berlin.types("pelago unmount -V ~/berlin --timeout 100");
     offices.lab.network.cut(&offices.first);
     offices.up_there();
-    let read = tried(&offices.berlin, "cat ~/berlin/files/berlin/note");
+    assert_eq!(offices.berlin.types("cat ~/berlin/files/berlin/note").out, "note\n");
+    let read = tried(&offices.berlin, "cat ~/berlin/files/other");
     assert!(read.err.contains("timed out") || read.err.contains("Host is down"), "{read:?}");
     offices.lab.network.join(&offices.first);
     until("the tree is there", || {
