@@ -40,7 +40,7 @@ impl Holder {
         self.state.lock().fetched.take(read.range)
     }
 
-    /// ReadPaths a read now, once its bytes are fetched, or with the reply to a request of its own.
+    /// Answers a read now, once its bytes are fetched, or with the reply to a request of its own.
     pub(crate) fn fetch_or_send(self: &Arc<Self>, waiting: WaitingRead) {
         let read = waiting.read;
         let mut waiting = Some(waiting);

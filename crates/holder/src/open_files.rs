@@ -80,7 +80,7 @@ enum At {
     /// Only here: it was made under leases of this era.
     Here { flags: OpenFlags, caller: Caller, leases: LeaseEra },
     /// A report to the server is under way.
-    Reporting(Vec<OnReport>),
+    Reporting { flags: OpenFlags, caller: Caller, leases: LeaseEra, waiting: Vec<OnReport> },
     /// At the server.
     Server,
     /// Nowhere: the server has refused it.
@@ -217,7 +217,7 @@ impl OpenFiles {
 
     /// Returns whether the server does not know an open yet: its report may be under way.
     pub(crate) fn is_unreported(&self, open: OpenId) -> bool {
-        let is_it = |open: &Open| matches!(open.at, At::Here { .. } | At::Reporting(_));
+        let is_it = |open: &Open| matches!(open.at, At::Here { .. } | At::Reporting { .. });
         self.all.get(&open).is_some_and(is_it)
     }
 
@@ -225,7 +225,7 @@ impl OpenFiles {
     pub(crate) fn failure(&self, open: OpenId) -> Option<Code> {
         match self.all.get(&open)?.at {
             At::Failed(code) => Some(code),
-            At::Here { .. } | At::Reporting(_) | At::Server => None,
+            At::Here { .. } | At::Reporting { .. } | At::Server => None,
         }
     }
 
@@ -243,7 +243,7 @@ impl OpenFiles {
             return Vec::new();
         }
         let is_wanted = |(_, open): &(&OpenId, &Open)| {
-            matches!(open.at, At::Here { .. } | At::Reporting(_))
+            matches!(open.at, At::Here { .. } | At::Reporting { .. })
                 && of.is_none_or(|ino| open.node.ino == ino)
         };
         self.all.iter().filter(is_wanted).map(|(id, _)| *id).collect()
@@ -255,33 +255,35 @@ impl OpenFiles {
         match &mut open.at {
             At::Server => (Report::Known, Some(then)),
             At::Failed(code) => (Report::Failed(*code), Some(then)),
-            At::Reporting(waiting) => {
+            At::Reporting { waiting, .. } => {
                 waiting.push(then);
                 (Report::UnderWay, None)
             }
-            At::Here { flags, caller, .. } => {
+            At::Here { flags, caller, leases } => {
                 let flags = *flags;
                 let caller = *caller;
+                let leases = *leases;
                 let request = Request::Open { node: open.node, flags, open: id };
-                open.at = At::Reporting(vec![then]);
+                open.at = At::Reporting { flags, caller, leases, waiting: vec![then] };
                 (Report::Ask { request, caller }, None)
             }
         }
     }
 
-    /// Records the reply to a report. Returns the callbacks that wait for it.
+    /// Records the reply to a report. Returns the callbacks that wait for it. `HostDown` says that
+    /// the report was not sent: the open is reported when something needs that again.
     pub(crate) fn reported(&mut self, id: OpenId, result: Result<(), Code>) -> Vec<OnReport> {
         let Some(open) = self.all.get_mut(&id) else { return Vec::new() };
-        let at = match result {
+        let At::Reporting { flags, caller, leases, waiting } = &mut open.at else {
+            return Vec::new();
+        };
+        let waiting = std::mem::take(waiting);
+        open.at = match result {
             Ok(()) => At::Server,
+            Err(Code::HostDown) => At::Here { flags: *flags, caller: *caller, leases: *leases },
             Err(code) => At::Failed(code),
         };
-        match std::mem::replace(&mut open.at, at) {
-            At::Reporting(waiting) => {
-                self.unreported -= 1;
-                waiting
-            }
-            At::Here { .. } | At::Server | At::Failed(_) => Vec::new(),
-        }
+        self.unreported -= usize::from(!matches!(open.at, At::Here { .. }));
+        waiting
     }
 }

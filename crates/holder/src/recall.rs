@@ -7,11 +7,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pelago_wire::{Attr, InodeId, LeaseHolder, LeaseTimes, Name, Then, Touched};
+use pelago_wire::{Attr, InodeId, LeaseHolder, LeaseTimes, Name, Then, Touched, limits};
 
 use crate::clock;
 use crate::holder::Holder;
 use crate::state::State;
+
+/// The shortest silence after which a server may be away: one that is idle and well sends signs of
+/// life three times in a term.
+const SILENT: Duration = Duration::from_secs(limits::TERM_SECONDS / 2);
 
 impl LeaseHolder for Holder {
     fn recalled(&self, touched: Arc<[Touched]>, then: Then) {
@@ -45,13 +49,18 @@ impl LeaseHolder for Holder {
 
     fn lost(&self) {
         let Some(this) = self.this.upgrade() else { return };
+        // A server that is silent gets no report, and each would wait for its deadline. The open is
+        // reported when a program uses it.
+        let is_silent = self.service.silence().is_some_and(|silence| silence >= SILENT);
         let (nodes, opens) = {
             let mut state = self.state.lock();
             state.changes.lose();
             // The server knows whether other sessions have changed the files since, and takes or
             // refuses the bytes.
             state.end_all_bytes();
-            (state.cached.drop_all(), state.opens.unreported(None))
+            let reports = !(is_silent && state.is_only_cache);
+            let opens = if reports { state.opens.unreported(None) } else { Vec::new() };
+            (state.cached.drop_all(), opens)
         };
         self.send_dirty(clock::monotonic());
         if let Some(cache) = self.cache.get() {

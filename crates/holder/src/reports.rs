@@ -24,7 +24,9 @@ impl Holder {
         let holder = Arc::clone(self);
         let done = move |result: Result<_, pelago_wire::Error>, _granted| {
             let result = result.map(|_| ()).map_err(|error| error.code);
-            if let Err(code) = result {
+            if let Err(code) = result
+                && code != Code::HostDown
+            {
                 tracing::warn!(why = code.says(), "a file that was opened under a lease is lost");
             }
             let waiting = holder.state.lock().opens.reported(open, result);

@@ -41,8 +41,18 @@ impl Line {
     /// `HostDown` if the other server is silent. A close is sent even then: nothing else ends the
     /// open.
     fn admit(&self, request: &Request) -> Result<(), Error> {
-        let is_close = matches!(request.opens(), OpenEffect::Ends(_));
-        if !is_close && self.silence().is_some_and(|silence| silence >= self.silent) {
+        let after = match request.opens() {
+            OpenEffect::Ends(_) => Duration::MAX,
+            // One that is sent and not answered is lost to its program, also if the line comes back.
+            OpenEffect::Makes { .. } => SILENT,
+            OpenEffect::Creates { .. }
+            | OpenEffect::MakesAgain { .. }
+            | OpenEffect::Nothing
+            | OpenEffect::UsesGuarded
+            | OpenEffect::Locks { .. }
+            | OpenEffect::EndsLocks { .. } => self.silent,
+        };
+        if self.silence().is_some_and(|silence| silence >= after) {
             return Err(Code::HostDown.into());
         }
         self.sent.fetch_add(1, Ordering::Relaxed);

@@ -161,6 +161,29 @@ impl Offices {
     }
 }
 
+/// The first read of a file that was opened without a word to its home comes while the line is cut.
+#[test]
+fn a_file_that_is_open_is_read_after_a_cut() {
+    let offices = Offices::new();
+    let berlin = &offices.berlin;
+    let file = offices.file_at_first("file");
+    assert_eq!(offices.lookup("file"), Ok(file.ino));
+    let open = Request::Open { node: file, flags: OpenFlags::READ, open: OpenId(7) };
+    assert_eq!(offices.counted(|| drop(ask(berlin, DIRECT, open).unwrap())), 0);
+    let read = || ask(berlin, DIRECT, Request::Read { open: OpenId(7), offset: 0, size: 10 });
+    offices.cut(true);
+    assert_eq!(read().err(), Some(Code::HostDown));
+    offices.cut(false);
+    assert!(matches!(read(), Ok(Reply::Data(_))));
+    ask(berlin, DIRECT, Request::Release { open: OpenId(7) }).unwrap();
+    // One that was never read is closed without a word.
+    assert_eq!(offices.lookup("file"), Ok(file.ino));
+    let open = Request::Open { node: file, flags: OpenFlags::READ, open: OpenId(8) };
+    ask(berlin, DIRECT, open).unwrap();
+    offices.cut(true);
+    ask(berlin, DIRECT, Request::Release { open: OpenId(8) }).unwrap();
+}
+
 /// A program on the machine of the server would end with the mount, if that is killed.
 #[test]
 fn what_the_own_mount_writes_is_held_back_until_it_is_looked_at() {
