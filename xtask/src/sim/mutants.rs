@@ -57,8 +57,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "leases that have ended drop nothing",
         file: "crates/holder/src/recall.rs",
-        from: "(state.cached.drop_all(), state.opens.unreported(None))",
-        to: "(Vec::new(), state.opens.unreported(None))",
+        from: "(state.cached.drop_all(), opens)",
+        to: "(Vec::new(), opens)",
     },
     Mutant {
         name: "an answer is kept that crossed a recall",

@@ -43,7 +43,8 @@ impl Line {
     fn admit(&self, request: &Request) -> Result<(), Error> {
         let after = match request.opens() {
             OpenEffect::Ends(_) => Duration::MAX,
-            // One that is sent and not answered is lost to its program, also if the line comes back.
+            // One that is sent and not answered is lost to its program, although the line comes
+            // back.
             OpenEffect::Makes { .. } => SILENT,
             OpenEffect::Creates { .. }
             | OpenEffect::MakesAgain { .. }
