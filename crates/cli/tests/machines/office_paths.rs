@@ -8,8 +8,8 @@ use crate::machines::lab::{kill, lock_holder};
 use crate::machines::network::tried;
 use crate::machines::office::{BACK, Offices};
 
-/// The longest time that all calls together may take: the deadline of the first one, two seconds for
-/// it to be noticed, and their work on a busy machine. Each call that waited would add a deadline.
+/// The longest time that all calls together may take: the deadline of the first one, and their work
+/// on a busy machine. Each call that waited would add a deadline.
 const STALL: Duration = Duration::from_secs(25);
 /// The same if the other office counts as silent already: less than a deadline.
 const WORK: Duration = Duration::from_secs(9);
