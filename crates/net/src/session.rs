@@ -49,6 +49,8 @@ struct State {
     link: Option<Arc<Link>>,
     /// When the client was heard last, by [`boot_time`].
     heard: Duration,
+    /// A frame of the session has come: its client lives, and knows it.
+    is_known: bool,
     /// A request has come: the client may have files open, and locks.
     is_used: bool,
     /// The numbers of the requests that run, without those that wait for locks.
@@ -144,6 +146,7 @@ impl Session {
     /// Returns a session of the server's last run. It waits for its client.
     pub(crate) fn of_last_run(id: SessionId, record: SessionRecord, share: SessionShare) -> Self {
         let mut state = State::new(ServerSession::of_earlier_run());
+        state.is_known = true;
         state.is_used = true;
         share.widen();
         let peer = Peer::from(record.peer);
@@ -200,14 +203,16 @@ impl Session {
         true
     }
 
-    /// Records that the client was heard, and that it has the answers up to `acknowledged`.
-    pub(crate) fn heard(&self, link: &Arc<Link>, acknowledged: u64) -> Result<(), Violation> {
+    /// Records that the client was heard, and that it has the answers up to `acknowledged`. Returns
+    /// whether this is the first frame of the session: its client knows it.
+    pub(crate) fn heard(&self, link: &Arc<Link>, acknowledged: u64) -> Result<bool, Violation> {
         let mut state = self.state.lock();
         if !state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link)) {
             return Err(Violation::Replaced);
         }
         state.heard = boot_time();
-        Ok(state.machine.acknowledge(acknowledged)?)
+        state.machine.acknowledge(acknowledged)?;
+        Ok(!std::mem::replace(&mut state.is_known, true))
     }
 
     /// Admits a request. A mutation that has come before is not carried out again. `waits`: it
@@ -508,6 +513,7 @@ impl State {
             machine,
             link: None,
             heard: boot_time(),
+            is_known: false,
             is_used: false,
             running: HashSet::new(),
             replays: HashSet::new(),

@@ -266,6 +266,20 @@ impl Sessions {
         }
     }
 
+    /// Ends the sessions that earlier runs of a site's server have left. A server has one session
+    /// here and, after a start, a new one; others would wait for the leases of the old one. Called
+    /// at the first frame of a session: its server lives, and that of each older session is dead.
+    pub(crate) fn end_earlier(&self, session: &Session) {
+        let peer = session.peer();
+        if !matches!(peer, Peer::Site(_)) {
+            return;
+        }
+        let is_earlier = |other: &Arc<Session>| other.peer() == peer && other.id < session.id;
+        for earlier in self.all().into_iter().filter(is_earlier) {
+            self.end(&earlier, "its site's server has started again");
+        }
+    }
+
     /// Returns the time after which all leases have ended by the clock of their client.
     fn lease_limit(&self, session: &Session) -> Duration {
         let lease = session.peer().lease(self.lease);

@@ -23,7 +23,9 @@ impl Sessions {
         frame: Frame,
     ) -> Result<(), Violation> {
         let Frame { header, body, bulk } = frame;
-        session.heard(link, header.progress)?;
+        if session.heard(link, header.progress)? {
+            self.end_earlier(session);
+        }
         match header.kind {
             FrameKind::Request => self.request(session, link, header.number, None, &body, bulk),
             FrameKind::Replay => {
