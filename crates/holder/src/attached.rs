@@ -257,6 +257,10 @@ impl LeasedService for Attached {
         self.service.has_lost_lock(open)
     }
 
+    fn when_settled(&self, then: Then) {
+        self.service.when_settled(then);
+    }
+
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {
         let renaming = Arc::new(Renaming { holder, view: self.view });
         let weak: Weak<Renaming> = Arc::downgrade(&renaming);

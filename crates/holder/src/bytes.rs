@@ -40,6 +40,14 @@ impl State {
         self.read_ahead.write(ino, offset, bytes);
     }
 
+    /// Removes an open that ends.
+    pub(crate) fn remove_open(&mut self, open: OpenId) {
+        if let Some(ino) = self.opens.inode_of(open) {
+            self.fetched.close(ino, open);
+        }
+        self.opens.remove(open);
+    }
+
     /// Ends each lease on the bytes of a file.
     pub(crate) fn end_bytes(&mut self, ino: InodeId) {
         self.dirty.end_lease(ino);

@@ -28,6 +28,9 @@ const PACE_BYTES: usize = 64 << 10;
 /// before its pace is known.
 const LEAST_BYTES: usize = 1 << 20;
 
+/// As [`LEAST_BYTES`], if requests have a deadline.
+const LEAST_BYTES_BY_DEADLINE: usize = 128 << 10;
+
 /// The dirty bytes of all files.
 pub(crate) struct Dirty {
     files: HashMap<InodeId, File>,
@@ -39,11 +42,19 @@ pub(crate) struct Dirty {
     limit: usize,
     /// At most [`FLUSH_TIME`].
     flush_time: Duration,
+    /// Requests fail after a time: they are small while the server is slow, or its pace unknown.
+    has_deadline: bool,
     /// Chunks of all files, with those of requests under way.
     chunks: usize,
-    /// Requests under way.
-    under_way: usize,
+    under_way: UnderWay,
     last_number: u64,
+}
+
+/// The requests under way.
+#[derive(Default)]
+struct UnderWay {
+    count: usize,
+    bytes: usize,
 }
 
 /// A file on whose bytes the session has the lease, or had it when the dirty ones were written.
@@ -134,8 +145,9 @@ impl Default for Dirty {
             bytes: 0,
             limit: LEAST_BYTES,
             flush_time: FLUSH_TIME,
+            has_deadline: false,
             chunks: 0,
-            under_way: 0,
+            under_way: UnderWay::default(),
             last_number: 0,
         }
     }
@@ -147,9 +159,25 @@ impl Dirty {
         self.flush_time = FLUSH_TIME.min(lease * 2 / 5);
     }
 
-    /// Returns whether a write has more bytes than may be dirty: the server is slow.
+    /// Sets the time after which a request fails: its bytes are sent in a part of it.
+    pub(crate) fn set_deadline(&mut self, deadline: Duration) {
+        self.has_deadline = true;
+        self.flush_time = self.flush_time.min(deadline / 4);
+        self.limit = LEAST_BYTES_BY_DEADLINE;
+    }
+
+    /// Returns whether a write has more bytes than may be dirty: the server is slow. With a
+    /// deadline it is sent in parts.
     pub(crate) const fn is_too_large(&self, bytes: usize) -> bool {
-        bytes > self.limit
+        bytes > self.limit && !self.has_deadline
+    }
+
+    /// Returns the bytes that one request carries, at most.
+    fn most_of_request(&self) -> usize {
+        match self.has_deadline {
+            true => (self.limit / 4).clamp(PACE_BYTES, CHUNK_BYTES),
+            false => CHUNK_BYTES,
+        }
     }
 
     /// Records that the session has the lease on the bytes of a file of this size.
@@ -226,7 +254,7 @@ impl Dirty {
             self.bytes += added - over;
             return Buffered::Joined { size };
         }
-        if self.chunks == limits::DIRTY_WRITES {
+        if self.chunks >= limits::DIRTY_WRITES {
             return Buffered::Full;
         }
         file.size = size;
@@ -254,9 +282,11 @@ impl Dirty {
     /// Has the commit of a file go with its dirty bytes, if one request carries all of them.
     /// Returns whether it does.
     pub(crate) fn commit(&mut self, ino: InodeId, open: OpenId) -> bool {
+        let most = self.most_of_request();
         let Some(file) = self.files.get_mut(&ino) else { return false };
         let is_all = file.sent.is_empty() && file.unsent.len() == 1 && file.waiting.is_empty();
-        match file.unsent.front_mut().filter(|chunk| is_all && chunk.by.open == open) {
+        let is_it = |chunk: &&mut Chunk| chunk.by.open == open && chunk.bytes.len() <= most;
+        match file.unsent.front_mut().filter(|chunk| is_all && is_it(chunk)) {
             Some(chunk) => {
                 chunk.commit = true;
                 true
@@ -270,13 +300,18 @@ impl Dirty {
         let mut due = Vec::new();
         let mut empty = Vec::new();
         let are_many = self.chunks > limits::DIRTY_WRITES / 2;
+        let most = self.most_of_request();
+        let limit = if self.has_deadline { self.limit } else { usize::MAX };
         for ino in &self.unsent {
             let Some(file) = self.files.get_mut(ino) else { continue };
-            while self.under_way < AT_ONCE
-                && let Some(chunk) = file.take_due(now, are_many)
+            while self.under_way.admits(most, limit)
+                && let Some(mut chunk) = file.take_due(now, most, are_many)
             {
+                // What is left of the chunk is another one.
+                self.chunks += usize::from(file.split(&mut chunk, most));
                 self.last_number += 1;
-                self.under_way += 1;
+                self.under_way.count += 1;
+                self.under_way.bytes += chunk.bytes.len();
                 let Chunk { by, offset, bytes, commit, .. } = chunk;
                 let number = self.last_number;
                 file.sent.push(SentChunk { number, offset, bytes: bytes.len(), at: now });
@@ -303,7 +338,7 @@ impl Dirty {
     /// Handles the reply to a request with dirty bytes. Returns the callbacks that have waited for
     /// it.
     pub(crate) fn answered(&mut self, ino: InodeId, number: u64, now: Duration) -> Vec<Then> {
-        self.under_way -= 1;
+        self.under_way.count -= 1;
         self.chunks -= 1;
         let Some(file) = self.files.get_mut(&ino) else { return Vec::new() };
         let Some(at) = file.sent.iter().position(|sent| sent.number == number) else {
@@ -312,8 +347,10 @@ impl Dirty {
         let SentChunk { bytes, at, .. } = file.sent.swap_remove(at);
         file.bytes -= bytes;
         self.bytes -= bytes;
+        self.under_way.bytes -= bytes;
         if bytes >= PACE_BYTES {
-            self.limit = limit(bytes, now.saturating_sub(at), self.flush_time);
+            let least = if self.has_deadline { LEAST_BYTES_BY_DEADLINE } else { LEAST_BYTES };
+            self.limit = limit(bytes, now.saturating_sub(at), self.flush_time, least);
         }
         let ready = if file.is_clean() { mem::take(&mut file.waiting) } else { Vec::new() };
         self.forget_clean(ino);
@@ -327,24 +364,46 @@ impl Dirty {
     }
 }
 
+impl UnderWay {
+    /// Returns whether a request with so many bytes may be sent, too, if all may have `limit`. One
+    /// may have any number.
+    const fn admits(&self, bytes: usize, limit: usize) -> bool {
+        self.count < AT_ONCE && (self.count == 0 || self.bytes + bytes <= limit)
+    }
+}
+
 impl File {
     fn is_clean(&self) -> bool {
         self.unsent.is_empty() && self.sent.is_empty()
     }
 
-    /// Takes the next chunk if it is due. `are_many`: the chunks of all files are many.
-    fn take_due(&mut self, now: Duration, are_many: bool) -> Option<Chunk> {
+    /// Takes the next chunk if it is due. `most`: the bytes of one request. `are_many`: the chunks of
+    /// all files are many.
+    fn take_due(&mut self, now: Duration, most: usize, are_many: bool) -> Option<Chunk> {
         let is_wanted =
             !self.waiting.is_empty() || !self.is_leased || self.unsent.len() > CHUNKS || are_many;
         let next = self.unsent.front()?;
         let age = now.saturating_sub(next.since);
         let is_due = is_wanted
-            || next.bytes.len() >= CHUNK_BYTES
+            || next.bytes.len() >= most
             || self.bytes + CHUNK_BYTES > limits::DIRTY_FILE_BYTES
             || age >= Duration::from_millis(limits::WRITE_BEHIND_MILLIS);
         // The server carries out requests in any order.
         let is_free = !self.sent.iter().any(|sent| next.overlaps(sent.offset, sent.bytes));
         if is_due && is_free { self.unsent.pop_front() } else { None }
+    }
+
+    /// Puts back the bytes of a chunk that are too many for one request. Returns whether there were
+    /// any.
+    fn split(&mut self, chunk: &mut Chunk, most: usize) -> bool {
+        if chunk.bytes.len() <= most {
+            return false;
+        }
+        let rest = chunk.bytes.split_off(most);
+        let Chunk { by, offset, since, .. } = *chunk;
+        let offset = offset + most as u64;
+        self.unsent.push_front(Chunk { by, offset, bytes: rest, since, commit: false });
+        true
     }
 }
 
@@ -365,205 +424,15 @@ impl Chunk {
 }
 
 /// Returns how many bytes may be dirty, if the server has taken `bytes` in the time `took`, and may
-/// need `flush_time` for all.
-fn limit(bytes: usize, took: Duration, flush_time: Duration) -> usize {
+/// need `flush_time` for all: `least` or more, if it may need [`FLUSH_TIME`].
+fn limit(bytes: usize, took: Duration, flush_time: Duration, least: usize) -> usize {
     let within = |bytes: usize, micros: u128| {
         let within = (bytes as u128).saturating_mul(flush_time.as_micros()) / micros.max(1);
         usize::try_from(within).unwrap_or(usize::MAX)
     };
-    let least = within(LEAST_BYTES, FLUSH_TIME.as_micros());
+    let least = within(least, FLUSH_TIME.as_micros());
     within(bytes, took.as_micros()).clamp(least, limits::DIRTY_BYTES)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ONE: InodeId = InodeId::from_raw(1);
-    const TWO: InodeId = InodeId::from_raw(2);
-    const ZERO: Duration = Duration::ZERO;
-    const LATER: Duration = Duration::from_millis(limits::WRITE_BEHIND_MILLIS);
-
-    fn by(open: u64) -> Writer {
-        Writer { open: OpenId(open), caller: Caller { uid: 0, gid: 0 }, kill_privileges: false }
-    }
-
-    fn dirty() -> Dirty {
-        let mut dirty = Dirty::default();
-        dirty.lease(ONE, WriteEra::FIRST, 0);
-        dirty.lease(TWO, WriteEra::FIRST, 0);
-        dirty
-    }
-
-    fn write(dirty: &mut Dirty, ino: InodeId, offset: u64, bytes: &[u8]) -> Buffered {
-        dirty.write(ino, by(1), offset, bytes, ZERO)
-    }
-
-    fn sent(dirty: &mut Dirty, now: Duration) -> Vec<(InodeId, u64, Vec<u8>)> {
-        let due = dirty.take_due(now);
-        due.into_iter().map(|send| (send.ino, send.offset, send.bytes)).collect()
-    }
-
-    #[test]
-    fn writes_that_continue_each_other_are_one_request_after_a_while() {
-        let mut dirty = dirty();
-        assert_eq!(write(&mut dirty, ONE, 0, b"abc"), Buffered::New { size: 3 });
-        assert_eq!(write(&mut dirty, ONE, 3, b"def"), Buffered::Joined { size: 6 });
-        assert_eq!(write(&mut dirty, ONE, 4, b"EFGH"), Buffered::Joined { size: 8 });
-        assert_eq!(write(&mut dirty, ONE, 1, b"B"), Buffered::Joined { size: 8 });
-        assert_eq!(dirty.next_due(), Some(LATER));
-        assert!(sent(&mut dirty, LATER - Duration::from_millis(1)).is_empty());
-        assert_eq!(sent(&mut dirty, LATER), [(ONE, 0, b"aBcdEFGH".to_vec())]);
-        assert_eq!((dirty.bytes, dirty.next_due()), (8, None), "they are on their way");
-        assert_eq!(dirty.all(), [ONE]);
-        dirty.answered(ONE, 1, LATER);
-        assert_eq!((dirty.bytes, dirty.all(), dirty.size(ONE)), (0, vec![], Some(8)));
-    }
-
-    #[test]
-    fn other_opens_users_and_places_are_requests_of_their_own() {
-        let mut dirty = dirty();
-        write(&mut dirty, ONE, 0, b"ab");
-        assert_eq!(dirty.write(ONE, by(2), 2, b"c", ZERO), Buffered::New { size: 3 });
-        let other = Writer { caller: Caller { uid: 7, gid: 7 }, ..by(2) };
-        assert_eq!(dirty.write(ONE, other, 3, b"d", ZERO), Buffered::New { size: 4 });
-        assert_eq!(dirty.write(ONE, other, 9, b"e", ZERO), Buffered::New { size: 10 });
-        assert_eq!(sent(&mut dirty, LATER).len(), 4);
-    }
-
-    /// The server carries requests out in any order.
-    #[test]
-    fn bytes_that_overlap_go_one_after_the_other() {
-        let mut dirty = dirty();
-        write(&mut dirty, ONE, 0, b"old");
-        assert_eq!(sent(&mut dirty, LATER).len(), 1);
-        write(&mut dirty, ONE, 2, b"new");
-        write(&mut dirty, ONE, 9, b"behind it");
-        assert!(sent(&mut dirty, 2 * LATER).is_empty(), "what it overlaps is on its way");
-        dirty.answered(ONE, 1, LATER);
-        assert_eq!(sent(&mut dirty, 2 * LATER).len(), 2);
-    }
-
-    #[test]
-    fn what_waits_for_a_file_has_it_sent_at_once_and_goes_on_after_the_last_answer() {
-        let mut dirty = dirty();
-        write(&mut dirty, ONE, 0, b"a");
-        write(&mut dirty, ONE, 9, b"b");
-        write(&mut dirty, TWO, 0, b"c");
-        assert!(dirty.flush(ONE, Box::new(|| {})).is_none());
-        assert_eq!(sent(&mut dirty, ZERO).len(), 2, "not those of the other file");
-        assert!(dirty.answered(ONE, 2, ZERO).is_empty());
-        assert_eq!(dirty.answered(ONE, 1, ZERO).len(), 1);
-        assert!(dirty.flush(ONE, Box::new(|| {})).is_some(), "nothing is dirty");
-        dirty.end_lease(TWO);
-        assert_eq!(sent(&mut dirty, ZERO).len(), 1, "without a lease nothing waits");
-        assert_eq!(write(&mut dirty, TWO, 1, b"d"), Buffered::Full);
-        assert_eq!(dirty.size(TWO), Some(1));
-        dirty.answered(TWO, 3, ZERO);
-        assert_eq!((dirty.size(TWO), dirty.files.len()), (None, 1));
-        dirty.end_all();
-        assert_eq!(dirty.files.len(), 0);
-    }
-
-    #[test]
-    fn the_size_of_a_file_is_not_known_once_all_leases_have_ended() {
-        let mut dirty = dirty();
-        write(&mut dirty, ONE, 0, b"a");
-        dirty.end_all();
-        assert_eq!((dirty.size(ONE), dirty.all()), (None, vec![ONE]), "others may write to it");
-        assert_eq!(sent(&mut dirty, ZERO).len(), 1);
-        dirty.answered(ONE, 1, ZERO);
-        dirty.lease(ONE, WriteEra::FIRST, 7);
-        assert_eq!(dirty.size(ONE), Some(7));
-    }
-
-    #[test]
-    fn a_commit_goes_with_bytes_that_are_one_request() {
-        let mut dirty = dirty();
-        assert!(!dirty.commit(ONE, OpenId(1)), "nothing is dirty");
-        write(&mut dirty, ONE, 0, b"a");
-        assert!(!dirty.commit(ONE, OpenId(2)), "another open has written them");
-        assert!(dirty.commit(ONE, OpenId(1)));
-        assert_eq!(write(&mut dirty, ONE, 1, b"b"), Buffered::New { size: 2 }, "it comes behind");
-        let due = dirty.take_due(LATER);
-        let commits: Vec<bool> = due.iter().map(|send| send.commit).collect();
-        assert_eq!(commits, [true, false]);
-        write(&mut dirty, ONE, 9, b"c");
-        assert!(!dirty.commit(ONE, OpenId(1)), "others are on their way");
-    }
-
-    #[test]
-    fn dirty_bytes_are_bounded_for_a_file_in_all_and_by_the_pace_of_the_server() {
-        let mut dirty = dirty();
-        let chunk = vec![0; CHUNK_BYTES];
-        let at = |chunks: usize| (chunks * CHUNK_BYTES) as u64;
-        assert!(matches!(write(&mut dirty, ONE, 0, &chunk), Buffered::New { .. }));
-        assert_eq!(write(&mut dirty, TWO, 0, b"x"), Buffered::Full, "its pace is not known");
-        assert_eq!(sent(&mut dirty, ZERO).len(), 1, "a whole request waits for nothing");
-        dirty.answered(ONE, 1, Duration::from_millis(10));
-        assert_eq!(dirty.limit, limits::DIRTY_BYTES);
-        let most = limits::DIRTY_FILE_BYTES / CHUNK_BYTES;
-        for chunks in 0..most {
-            assert!(matches!(write(&mut dirty, ONE, at(chunks), &chunk), Buffered::New { .. }));
-        }
-        assert_eq!(write(&mut dirty, ONE, at(most), b"x"), Buffered::Full);
-        assert!(matches!(write(&mut dirty, TWO, 0, b"x"), Buffered::New { .. }));
-        assert_eq!(sent(&mut dirty, ZERO).len(), most);
-        // 1 MiB in 8 s: half of it in the time that a recall may take.
-        dirty.answered(ONE, 2, Duration::from_secs(8));
-        assert_eq!(dirty.limit, LEAST_BYTES);
-        dirty.answered(ONE, 3, Duration::from_secs(2));
-        assert_eq!(dirty.limit, 2 * CHUNK_BYTES);
-    }
-
-    /// A recall of a short lease is answered in time too. A larger write is awaited.
-    #[test]
-    fn a_session_with_short_leases_holds_back_less_on_a_slow_link() {
-        let mut dirty = dirty();
-        dirty.set_lease_time(Duration::from_secs(3));
-        let chunk = vec![b'x'; CHUNK_BYTES];
-        assert!(!dirty.is_too_large(CHUNK_BYTES), "the pace is not known");
-        assert!(matches!(write(&mut dirty, ONE, 0, &chunk), Buffered::New { .. }));
-        assert_eq!(sent(&mut dirty, ZERO).len(), 1);
-        dirty.answered(ONE, 1, Duration::from_millis(2_400));
-        assert_eq!(dirty.limit, CHUNK_BYTES / 2, "half of it in 1.2 s");
-        assert!(dirty.is_too_large(CHUNK_BYTES));
-        let half = &chunk[..CHUNK_BYTES / 2];
-        assert!(matches!(write(&mut dirty, ONE, 0, half), Buffered::New { .. }));
-        assert_eq!(sent(&mut dirty, LATER).len(), 1);
-        dirty.answered(ONE, 2, LATER + Duration::from_secs(60));
-        assert_eq!(dirty.limit, LEAST_BYTES * 3 / 10);
-    }
-
-    /// A server of a new epoch takes them as numbered requests, and their number is limited.
-    #[test]
-    fn writes_of_all_files_are_bounded() {
-        let mut dirty = Dirty::default();
-        let inode = |number: usize| InodeId::from_raw(1 + number as u64);
-        let most = limits::DIRTY_WRITES;
-        (0..=most).for_each(|number| dirty.lease(inode(number), WriteEra::FIRST, 0));
-        for number in 0..most {
-            let buffered = write(&mut dirty, inode(number), 0, b"x");
-            assert_eq!(buffered, Buffered::New { size: 1 });
-        }
-        assert_eq!(write(&mut dirty, inode(most), 0, b"x"), Buffered::Full);
-        assert_eq!(dirty.size(inode(most)), Some(0));
-        assert_eq!(write(&mut dirty, inode(0), 1, b"y"), Buffered::Joined { size: 2 });
-        assert_eq!(sent(&mut dirty, ZERO).len(), AT_ONCE, "they are due, as there are many");
-        dirty.answered(inode(0), 1, ZERO);
-        assert_eq!(write(&mut dirty, inode(most), 0, b"x"), Buffered::New { size: 1 });
-    }
-
-    #[test]
-    fn many_writes_that_do_not_continue_each_other_do_not_wait() {
-        let mut dirty = dirty();
-        for number in 0..=CHUNKS as u64 {
-            assert!(sent(&mut dirty, ZERO).is_empty(), "{number}");
-            assert_eq!(
-                write(&mut dirty, ONE, 2 * number, b"x"),
-                Buffered::New { size: 2 * number + 1 }
-            );
-        }
-        assert_eq!(sent(&mut dirty, ZERO).len(), 1, "the oldest one beyond the limit");
-    }
-}
+mod tests;

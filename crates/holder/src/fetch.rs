@@ -1,18 +1,34 @@
 //! Reads that are answered from fetched bytes, and the requests that fetch them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, Reply, Request, RequestId, limits};
+use pelago_wire::{
+    Buffer, Bulk, Code, Context, Done, Error, InodeId, Reply, Request, RequestId, limits,
+};
 
 use crate::clock;
-use crate::fetched::{Fetch, Landed, Range, ReadPath};
+use crate::fetched::{Fetch, Range, ReadPath};
 use crate::holder::Holder;
 use crate::state::{FetchableRead, State, WaitingRead};
 
+/// Blocks that a read waits for, at most, before it goes to the server: twice those of the largest
+/// read, because a block may be dropped again before the last one is here.
+const WAITS: usize = 2 * (limits::IO_BYTES / limits::FETCH_BLOCK_BYTES + 1);
+
+/// The next steps of reads, which are taken without the lock of the state.
+#[derive(Default)]
+struct Steps {
+    fetches: Vec<(FetchableRead, Fetch)>,
+    answers: Vec<(Done, Result<Reply, Error>)>,
+    /// Reads that go to the server as they came.
+    sent: Vec<WaitingRead>,
+}
+
 impl FetchableRead {
     fn request(&self) -> Request {
-        let size = u32::try_from(self.range.size).unwrap_or(u32::MAX);
-        Request::Read { open: self.open, offset: self.range.offset, size }
+        let Range { open, offset, size, .. } = self.range;
+        Request::Read { open, offset, size: u32::try_from(size).unwrap_or(u32::MAX) }
     }
 }
 
@@ -24,15 +40,15 @@ impl Holder {
             return None;
         }
         let state = self.state.lock();
-        if !state.is_only_cache {
+        if !state.is_only_cache || state.opens.failure(open).is_some() {
             return None;
         }
         let ino = state.opens.fetch_inode(open)?;
         state.fetchable_size(ino)?;
         // The server refuses a longer one.
         let size = usize::try_from(size).ok().filter(|size| *size <= limits::IO_BYTES)?;
-        let range = Range { ino, offset, size };
-        Some(FetchableRead { context: *context, open, range })
+        let range = Range { ino, open, offset, size };
+        Some(FetchableRead { context: *context, range })
     }
 
     /// Returns the bytes of a read, if they are here and nothing is to be fetched.
@@ -41,29 +57,12 @@ impl Holder {
     }
 
     /// Answers a read now, once its bytes are fetched, or with the reply to a request of its own.
-    pub(crate) fn fetch_or_send(self: &Arc<Self>, waiting: WaitingRead) {
-        let read = waiting.read;
-        let mut waiting = Some(waiting);
-        let mut state = self.state.lock();
-        let size = state.fetchable_size(read.range.ino);
-        let planned = size.map(|size| state.fetched.read(read.range, size, clock::monotonic()));
-        let (answer, fetches) = planned.unwrap_or((ReadPath::ToServer, Vec::new()));
-        if let ReadPath::Waits(number) = answer
-            && let Some(waiting) = waiting.take()
-        {
-            state.fetched.wait(number, waiting);
-        }
-        drop(state);
-        for fetch in fetches {
-            self.fetch(&read, &fetch);
-        }
-        match (answer, waiting) {
-            (ReadPath::Here(bytes), Some(WaitingRead { done, .. })) => {
-                done(Ok(Reply::Data(pelago_wire::Buffer::new(bytes))));
-            }
-            (_, Some(waiting)) => self.send_read(waiting),
-            (_, None) => {}
-        }
+    pub(crate) fn fetch_or_send(self: &Arc<Self>, read: FetchableRead, done: Done) {
+        let now = clock::monotonic();
+        let mut steps = Steps::default();
+        let waiting = WaitingRead { read, since: now, waits: 0, done };
+        self.state.lock().plan_read(waiting, now, &mut steps);
+        self.take_steps(steps);
     }
 
     /// Ends the wait of a read. Returns whether it was one that waits for fetched bytes.
@@ -77,11 +76,24 @@ impl Holder {
         was_waiting
     }
 
+    fn take_steps(self: &Arc<Self>, steps: Steps) {
+        let Steps { fetches, answers, sent } = steps;
+        for (read, fetch) in fetches {
+            self.fetch(&read, &fetch);
+        }
+        for (done, answer) in answers {
+            done(answer);
+        }
+        for WaitingRead { read, done, .. } in sent {
+            self.send_with(&read.context, read.request(), done);
+        }
+    }
+
     /// Sends the request for a block, through the open of this read.
     fn fetch(self: &Arc<Self>, read: &FetchableRead, fetch: &Fetch) {
         let number = fetch.number;
         let size = u32::try_from(fetch.bytes).unwrap_or(u32::MAX);
-        let request = Request::Read { open: read.open, offset: fetch.offset, size };
+        let request = Request::Read { open: read.range.open, offset: fetch.offset, size };
         // No program waits for this request itself, so none cancels it.
         let context = Context { request: RequestId(0), ..read.context };
         let holder = Arc::clone(self);
@@ -91,24 +103,27 @@ impl Holder {
 
     /// Handles the reply with a block.
     fn land(self: &Arc<Self>, number: u64, result: Result<Reply, Error>) {
-        let bytes = match result {
-            Ok(Reply::Data(buffer)) => Some(buffer.into_bytes()),
-            Ok(_) | Err(_) => None,
+        let (bytes, late) = match result {
+            Ok(Reply::Data(buffer)) => (Some(buffer.into_bytes()), None),
+            Ok(_) => (None, None),
+            Err(error) => (None, Some(error).filter(|error| is_late(error.code))),
         };
-        let Landed { waiting, is_here } =
-            self.state.lock().fetched.land(number, bytes, clock::monotonic());
-        for waiting in waiting {
-            match is_here {
-                // It may need another block too.
-                true => self.fetch_or_send(waiting),
-                false => self.send_read(waiting),
+        let now = clock::monotonic();
+        let mut steps = Steps::default();
+        let mut state = self.state.lock();
+        let landed = state.fetched.land(number, bytes, now);
+        for waiting in landed.waiting {
+            match late {
+                _ if landed.is_here => state.plan_read(waiting, now, &mut steps),
+                // It has waited for as long as a request may.
+                Some(error) if waiting.since <= landed.since => {
+                    steps.answers.push((waiting.done, Err(error)));
+                }
+                Some(_) | None => steps.sent.push(waiting),
             }
         }
-    }
-
-    /// Sends a read as it came.
-    fn send_read(self: &Arc<Self>, WaitingRead { read, done }: WaitingRead) {
-        self.send_with(&read.context, read.request(), done);
+        drop(state);
+        self.take_steps(steps);
     }
 
     /// Sends a request without bytes, and calls `done` with its answer.
@@ -122,7 +137,31 @@ impl Holder {
     }
 }
 
+/// Returns whether this is the error of a request that got no answer in time.
+const fn is_late(code: Code) -> bool {
+    matches!(code, Code::TimedOut | Code::HostDown)
+}
+
 impl State {
+    /// Decides the next steps of a read.
+    fn plan_read(&mut self, waiting: WaitingRead, now: Duration, steps: &mut Steps) {
+        let read = waiting.read;
+        let size = self.fetchable_size(read.range.ino).filter(|_| waiting.waits < WAITS);
+        let Some(size) = size else { return steps.sent.push(waiting) };
+        let (path, fetches) = self.fetched.read(read.range, size, now);
+        steps.fetches.extend(fetches.into_iter().map(|fetch| (read, fetch)));
+        match path {
+            ReadPath::Waits(number) => {
+                let waits = waiting.waits + 1;
+                self.fetched.wait(number, WaitingRead { waits, ..waiting });
+            }
+            ReadPath::Here(bytes) => {
+                steps.answers.push((waiting.done, Ok(Reply::Data(Buffer::new(bytes)))));
+            }
+            ReadPath::ToServer => steps.sent.push(waiting),
+        }
+    }
+
     /// Returns the size of a file whose bytes no other session may change, and of which none is
     /// dirty here.
     fn fetchable_size(&self, ino: InodeId) -> Option<u64> {

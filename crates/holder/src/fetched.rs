@@ -1,58 +1,62 @@
 //! Bytes of files that were fetched under leases, in blocks, without I/O: which blocks a read
 //! needs, which ones are fetched ahead of it, and which ones are dropped.
 //!
-//! A small file is fetched whole and kept. Of a large one that is read in order, more and more
-//! blocks are fetched ahead, so that a line with a long delay is used whole. Their number falls
-//! when replies take long: recalls, and the answers that lengthen leases, come after them.
+//! A small file is fetched in any order, and kept. Of a large one that is read in order through an
+//! open, more and more blocks are fetched ahead, so that a line with a long delay is used whole.
+//! Blocks of it that all its readers have passed are dropped.
 //!
 //! All blocks of a file count as leased until [`Fetched::end`].
 
+mod pace;
+
 use std::collections::{BTreeMap, HashMap};
-use std::mem;
 use std::time::Duration;
 
-use pelago_wire::{InodeId, limits};
+use pelago_wire::{InodeId, OpenId, limits};
+
+use self::pace::Pace;
 
 const BLOCK: usize = limits::FETCH_BLOCK_BYTES;
 /// A file of at most so many bytes is fetched in any order, and kept.
 const SMALL: u64 = 1 << 20;
-/// Blocks that are fetched ahead of a read, at most.
-const AHEAD: usize = limits::FETCH_AHEAD_BYTES / BLOCK;
-/// Blocks under way for all files, at most; a read may have one more.
-const UNDER_WAY: usize = limits::FETCHED_BYTES / BLOCK;
-/// A reply that takes so much longer than twice the fastest one is late.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// Blocks under way for all files, at most.
+const UNDER_WAY: usize = limits::FETCH_AHEAD_BYTES / BLOCK;
 
 /// The fetched bytes of all files. `W` is a read that waits for a block.
 pub(crate) struct Fetched<W> {
     files: HashMap<InodeId, File>,
+    /// The files by the count of their last read: the first one was read least recently.
+    by_read: BTreeMap<u64, InodeId>,
     /// The blocks under way, by their numbers.
     flights: HashMap<u64, Flight<W>>,
     /// Bytes that are here, of all files.
     bytes: usize,
     last_number: u64,
-    /// Counts the reads: the file that was read last has the highest count.
+    /// Counts the reads.
     reads: u64,
-    line: Line,
-}
-
-/// The pace of the line.
-struct Line {
-    /// The time of the fastest reply.
-    fastest: Duration,
-    /// Blocks that may be fetched ahead.
-    most: usize,
+    pace: Pace,
 }
 
 struct File {
     size: u64,
     blocks: BTreeMap<u64, Block>,
+    /// Bytes that are here.
+    bytes: usize,
+    /// The places of the reads through each open.
+    cursors: HashMap<OpenId, Cursor>,
+    /// The value of [`Fetched::reads`] at the last read.
+    read: u64,
+}
+
+/// The place of the reads through an open.
+#[derive(Default)]
+struct Cursor {
+    /// The offset of the last read.
+    last: u64,
     /// The end of the last read.
     next: u64,
     /// Blocks to fetch ahead; 0 if reads do not continue each other.
     ahead: usize,
-    /// The value of [`Fetched::reads`] at the last read.
-    read: u64,
 }
 
 enum Block {
@@ -67,6 +71,8 @@ struct Flight<W> {
     block: u64,
     bytes: usize,
     since: Duration,
+    /// The number of blocks that were under way when it was requested, with it.
+    beside: usize,
     /// The lease on the file has not ended since.
     is_leased: bool,
     waiting: Vec<W>,
@@ -76,6 +82,7 @@ struct Flight<W> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Range {
     pub(crate) ino: InodeId,
+    pub(crate) open: OpenId,
     pub(crate) offset: u64,
     pub(crate) size: usize,
 }
@@ -95,7 +102,7 @@ pub(crate) enum ReadPath {
     Here(Vec<u8>),
     /// It waits for the block with this number.
     Waits(u64),
-    /// It goes to the server: its bytes are not worth a block.
+    /// It goes to the server: its bytes are not worth a block, or too much is under way.
     ToServer,
 }
 
@@ -103,39 +110,41 @@ pub(crate) enum ReadPath {
 pub(crate) struct Landed<W> {
     /// The reads that wait for the block.
     pub(crate) waiting: Vec<W>,
-    /// The block is here. If not, the reads go to the server.
+    /// The block is here.
     pub(crate) is_here: bool,
+    /// When it was requested.
+    pub(crate) since: Duration,
 }
 
 impl<W> Default for Fetched<W> {
     fn default() -> Self {
         Self {
             files: HashMap::new(),
+            by_read: BTreeMap::new(),
             flights: HashMap::new(),
             bytes: 0,
             last_number: 0,
             reads: 0,
-            line: Line { fastest: Duration::MAX, most: AHEAD },
+            pace: Pace::default(),
         }
     }
 }
 
 impl<W> Fetched<W> {
-    /// Returns the size of a file of which something is here or under way, under a lease.
+    /// Returns the size of a file that was read under a lease which has not ended.
     pub(crate) fn size(&self, ino: InodeId) -> Option<u64> {
         self.files.get(&ino).map(|file| file.size)
     }
 
     /// Returns the bytes of a read, if all of them are here and nothing is to be fetched.
     pub(crate) fn take(&mut self, range: Range) -> Option<Vec<u8>> {
-        let most = self.line.most;
-        let reads = self.next_read();
         let file = self.files.get_mut(&range.ino)?;
-        if file.misses_ahead(range, most) {
+        if file.misses_ahead(range) {
             return None;
         }
         let bytes = file.range(range)?;
-        file.note(range, reads);
+        file.note(range);
+        self.note_read(range.ino);
         Some(bytes)
     }
 
@@ -146,62 +155,75 @@ impl<W> Fetched<W> {
         size: u64,
         now: Duration,
     ) -> (ReadPath, Vec<Fetch>) {
-        let reads = self.next_read();
+        if size == 0 {
+            return (ReadPath::Here(Vec::new()), Vec::new());
+        }
         let file = self.files.entry(range.ino).or_insert_with(|| File::new(size));
-        let end = range.offset.saturating_add(range.size as u64).min(size);
-        // The last read comes again after it has waited.
-        let continues = [range.offset, end].contains(&file.next) || range.offset == 0;
-        let misses_ahead = file.misses_ahead(range, self.line.most);
-        file.note(range, reads);
-        if !continues && size > SMALL {
-            file.ahead = 0;
-            return match file.range(range) {
-                Some(bytes) => (ReadPath::Here(bytes), Vec::new()),
-                None => (ReadPath::ToServer, Vec::new()),
-            };
-        }
-        let wanted = range.offset / BLOCK as u64..end.div_ceil(BLOCK as u64);
-        let is_missing = |file: &File, block: u64| !file.blocks.contains_key(&block);
-        if misses_ahead {
-            file.ahead = (2 * file.ahead).clamp(1, self.line.most);
-        }
-        let most = file.ahead.min(self.line.most) as u64;
-        let ahead = wanted.end.saturating_add(most).min(size.div_ceil(BLOCK as u64));
-        let mut fetches = Vec::new();
-        for block in wanted.start..ahead {
-            let is_wanted = block < wanted.end;
-            if !is_missing(file, block) || (!is_wanted && self.flights.len() >= UNDER_WAY) {
-                continue;
+        let is_in_order = file.is_in_order(range);
+        let misses_ahead = file.misses_ahead(range);
+        let stalls = file.stalls(range);
+        let wanted = file.blocks_of(range);
+        let cursor = file.note(range);
+        let fetched = match (is_in_order, size <= SMALL) {
+            (false, false) => {
+                cursor.ahead = 0;
+                0..0
             }
-            self.last_number += 1;
-            let number = self.last_number;
-            let offset = block * BLOCK as u64;
-            let bytes = usize::try_from(size - offset).unwrap_or(BLOCK).min(BLOCK);
-            file.blocks.insert(block, Block::UnderWay(number));
-            let flight = Flight {
-                ino: range.ino,
-                block,
-                bytes,
-                since: now,
-                is_leased: true,
-                waiting: Vec::new(),
-            };
-            self.flights.insert(number, flight);
-            fetches.push(Fetch { number, offset, bytes });
-        }
-        let under_way = wanted.clone().find_map(|block| match file.blocks.get(&block) {
-            Some(Block::UnderWay(number)) => Some(*number),
-            Some(Block::Here(_)) | None => None,
-        });
-        let answer = match (under_way, file.range(range)) {
-            (Some(number), _) => ReadPath::Waits(number),
-            (None, Some(bytes)) => ReadPath::Here(bytes),
-            (None, None) => ReadPath::ToServer,
+            (_, _) => {
+                if stalls {
+                    cursor.ahead = (2 * cursor.ahead).min(UNDER_WAY);
+                }
+                if misses_ahead {
+                    cursor.ahead = cursor.ahead.max(1);
+                }
+                let ahead = wanted.end.saturating_add(cursor.ahead as u64);
+                wanted.start..ahead.min(size.div_ceil(BLOCK as u64))
+            }
         };
-        if size > SMALL {
-            self.bytes -= file.drop_before(wanted.start);
+        self.note_read(range.ino);
+        let mut fetches = Vec::new();
+        for block in fetched {
+            let most = if block < wanted.end { UNDER_WAY } else { self.pace.most() };
+            if self.flights.len() < most {
+                fetches.extend(self.fetch(range.ino, block, now));
+            }
         }
-        (answer, fetches)
+        let path = self.path(range);
+        self.drop_passed(range.ino);
+        self.forget_files(range.ino);
+        (path, fetches)
+    }
+
+    /// Returns the way of a read whose blocks are fetched, as far as they are worth it.
+    fn path(&self, range: Range) -> ReadPath {
+        let Some(file) = self.files.get(&range.ino) else { return ReadPath::ToServer };
+        let mut waits_for = None;
+        for block in file.blocks_of(range) {
+            match file.blocks.get(&block) {
+                Some(Block::UnderWay(number)) => waits_for = waits_for.or(Some(*number)),
+                Some(Block::Here(_)) => {}
+                None => return ReadPath::ToServer,
+            }
+        }
+        match waits_for {
+            Some(number) => ReadPath::Waits(number),
+            None => file.range(range).map_or(ReadPath::ToServer, ReadPath::Here),
+        }
+    }
+
+    /// Returns the request for a block, unless it is here or under way.
+    fn fetch(&mut self, ino: InodeId, block: u64, now: Duration) -> Option<Fetch> {
+        let file = self.files.get_mut(&ino).filter(|file| !file.blocks.contains_key(&block))?;
+        let offset = block * BLOCK as u64;
+        let bytes = usize::try_from(file.size - offset).unwrap_or(BLOCK).min(BLOCK);
+        self.last_number += 1;
+        let number = self.last_number;
+        file.blocks.insert(block, Block::UnderWay(number));
+        let beside = self.flights.len() + 1;
+        let flight =
+            Flight { ino, block, bytes, since: now, beside, is_leased: true, waiting: Vec::new() };
+        self.flights.insert(number, flight);
+        Some(Fetch { number, offset, bytes })
     }
 
     /// Has a read wait for the block with this number, which [`Fetched::read`] has returned.
@@ -222,30 +244,41 @@ impl<W> Fetched<W> {
     /// Records the reply with a block; `None` for an error.
     pub(crate) fn land(&mut self, number: u64, bytes: Option<Vec<u8>>, now: Duration) -> Landed<W> {
         let Some(flight) = self.flights.remove(&number) else {
-            return Landed { waiting: Vec::new(), is_here: false };
+            return Landed { waiting: Vec::new(), is_here: false, since: now };
         };
-        let Flight { ino, block, bytes: asked, since, is_leased, waiting } = flight;
-        self.line.note(now.saturating_sub(since));
-        let file = self.files.get_mut(&ino).filter(|_| is_leased);
+        let Flight { ino, block, bytes: asked, since, beside, is_leased, waiting } = flight;
         // A shorter reply would be of a file that has changed.
         let whole = bytes.filter(|bytes| bytes.len() == asked);
+        if asked == BLOCK && whole.is_some() {
+            self.pace.note(since, now, beside);
+        }
+        let file = self.files.get_mut(&ino).filter(|_| is_leased);
         let is_here = file.is_some() && whole.is_some();
         match (file, whole) {
             (Some(file), Some(bytes)) => {
                 self.bytes += bytes.len();
+                file.bytes += bytes.len();
                 file.blocks.insert(block, Block::Here(bytes));
+                self.make_room(ino, block);
             }
             (Some(file), None) => drop(file.blocks.remove(&block)),
             (None, _) => {}
         }
-        self.make_room(ino);
-        Landed { waiting, is_here }
+        Landed { waiting, is_here, since }
+    }
+
+    /// Ends the reads through an open.
+    pub(crate) fn close(&mut self, ino: InodeId, open: OpenId) {
+        if let Some(file) = self.files.get_mut(&ino) {
+            file.cursors.remove(&open);
+        }
     }
 
     /// Ends the lease on a file: what is here is dropped, and what is under way will be.
     pub(crate) fn end(&mut self, ino: InodeId) {
         let Some(file) = self.files.remove(&ino) else { return };
-        self.bytes -= file.bytes();
+        self.by_read.remove(&file.read);
+        self.bytes -= file.bytes;
         for flight in self.flights.values_mut().filter(|flight| flight.ino == ino) {
             flight.is_leased = false;
         }
@@ -254,62 +287,111 @@ impl<W> Fetched<W> {
     /// Ends the leases on all files.
     pub(crate) fn end_all(&mut self) {
         self.files.clear();
+        self.by_read.clear();
         self.bytes = 0;
         self.flights.values_mut().for_each(|flight| flight.is_leased = false);
     }
 
-    /// Drops the bytes of files that were read least recently, except those of this one, and then
-    /// files of which nothing is here.
-    fn make_room(&mut self, except: InodeId) {
-        while self.bytes > limits::FETCHED_BYTES || self.files.len() > limits::FETCHED_FILES {
-            let others = self.files.iter().filter(|(ino, _)| **ino != except);
-            let Some((oldest, _)) = others.min_by_key(|(_, file)| file.read) else { return };
-            let oldest = *oldest;
-            self.end(oldest);
+    /// Drops bytes while there are too many: those of other files, the least recently read first;
+    /// and if this is the only one left, those farthest from its block that has landed.
+    fn make_room(&mut self, landed_in: InodeId, landed: u64) {
+        let mut others = self.by_read.values().filter(|ino| **ino != landed_in);
+        while self.bytes > limits::FETCHED_BYTES {
+            let dropped = match others.next() {
+                Some(ino) => self.files.get_mut(ino).map(File::drop_all),
+                None => self.files.get_mut(&landed_in).and_then(|file| file.drop_farthest(landed)),
+            };
+            let Some(dropped) = dropped else { return };
+            self.bytes -= dropped;
         }
     }
 
-    fn next_read(&mut self) -> u64 {
-        self.reads += 1;
-        self.reads
+    /// Drops the blocks of a large file that no program will read soon which reads it in order.
+    fn drop_passed(&mut self, ino: InodeId) {
+        let large = self.files.get_mut(&ino).filter(|file| file.size > SMALL);
+        if let Some(file) = large.filter(|file| file.bytes > limits::FETCH_AHEAD_BYTES) {
+            self.bytes -= file.drop_passed();
+        }
     }
-}
 
-impl Line {
-    /// Records the time of a reply.
-    fn note(&mut self, took: Duration) {
-        self.fastest = self.fastest.min(took);
-        self.most = match took > 2 * self.fastest + PATIENCE {
-            true => (self.most / 2).max(1),
-            false => (self.most + 1).min(AHEAD),
-        };
+    /// Forgets files that were read least recently, except this one, while there are too many.
+    fn forget_files(&mut self, except: InodeId) {
+        while self.files.len() > limits::FETCHED_FILES {
+            let Some(oldest) = self.by_read.values().find(|ino| **ino != except) else { return };
+            self.end(*oldest);
+        }
+    }
+
+    /// Makes a file the one that was read last.
+    fn note_read(&mut self, ino: InodeId) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        self.by_read.remove(&file.read);
+        self.reads += 1;
+        file.read = self.reads;
+        self.by_read.insert(self.reads, ino);
     }
 }
 
 impl File {
-    const fn new(size: u64) -> Self {
-        Self { size, blocks: BTreeMap::new(), next: 0, ahead: 0, read: 0 }
+    fn new(size: u64) -> Self {
+        let blocks = BTreeMap::new();
+        Self { size, blocks, bytes: 0, cursors: HashMap::new(), read: 0 }
     }
 
-    fn note(&mut self, range: Range, read: u64) {
-        self.next = range.offset.saturating_add(range.size as u64).min(self.size);
-        self.read = read;
+    /// Moves the cursor of an open after a read.
+    fn note(&mut self, range: Range) -> &mut Cursor {
+        let end = self.end_of(range);
+        let cursor = self.cursors.entry(range.open).or_default();
+        cursor.last = range.offset;
+        cursor.next = end;
+        cursor
+    }
+
+    fn end_of(&self, Range { offset, size, .. }: Range) -> u64 {
+        offset.saturating_add(size as u64).min(self.size)
+    }
+
+    /// Returns the blocks that have the bytes of a read; none after the end of the file.
+    fn blocks_of(&self, range: Range) -> std::ops::Range<u64> {
+        let end = self.end_of(range);
+        match range.offset < end {
+            true => range.offset / BLOCK as u64..end.div_ceil(BLOCK as u64),
+            false => 0..0,
+        }
+    }
+
+    /// Returns whether a read continues the last one through its open, or begins the file. A read
+    /// comes again after it has waited.
+    fn is_in_order(&self, range: Range) -> bool {
+        let next = self.cursors.get(&range.open).map_or(0, |cursor| cursor.next);
+        [range.offset, self.end_of(range)].contains(&next) || range.offset == 0
     }
 
     /// Returns whether a read that continues the one before is so near to what is missing that more
     /// is to be fetched.
-    fn misses_ahead(&self, Range { offset, size, .. }: Range, most: usize) -> bool {
-        let end = offset.saturating_add(size as u64).min(self.size);
-        let near = end.div_ceil(BLOCK as u64) + (self.ahead.min(most) as u64 / 2).max(1);
-        offset > 0
-            && self.next == offset
-            && near.min(self.size.div_ceil(BLOCK as u64))
-                > self.blocks.keys().next_back().map_or(0, |last| last + 1)
+    fn misses_ahead(&self, range: Range) -> bool {
+        let Some(cursor) = self.cursors.get(&range.open) else { return false };
+        let end = self.end_of(range).div_ceil(BLOCK as u64);
+        let near = end + (cursor.ahead as u64 / 2).max(1);
+        let mut near = end..near.min(self.size.div_ceil(BLOCK as u64));
+        range.offset > 0
+            && cursor.next == range.offset
+            && near.any(|block| !self.blocks.contains_key(&block))
+    }
+
+    /// Returns whether a read that continues the one before must wait although its blocks were
+    /// fetched ahead: too few were.
+    fn stalls(&self, range: Range) -> bool {
+        let continues =
+            self.cursors.get(&range.open).is_some_and(|cursor| cursor.next == range.offset);
+        let is_here = |block| matches!(self.blocks.get(&block), Some(Block::Here(_)));
+        continues && !self.blocks_of(range).all(is_here)
     }
 
     /// Returns the bytes of a range, if all of them are here.
-    fn range(&self, Range { offset, size, .. }: Range) -> Option<Vec<u8>> {
-        let end = offset.saturating_add(size as u64).min(self.size);
+    fn range(&self, range: Range) -> Option<Vec<u8>> {
+        let offset = range.offset;
+        let end = self.end_of(range);
         let mut bytes = Vec::with_capacity(usize::try_from(end.saturating_sub(offset)).ok()?);
         let mut at = offset;
         while at < end {
@@ -326,29 +408,46 @@ impl File {
         Some(bytes)
     }
 
-    /// Drops the blocks before this one. Returns their bytes.
-    fn drop_before(&mut self, block: u64) -> usize {
-        let later = self.blocks.split_off(&block);
-        let before = mem::replace(&mut self.blocks, later);
-        let dropped = before.iter().filter(|(_, block)| matches!(block, Block::Here(_)));
-        let bytes = dropped.map(|(_, block)| block.bytes()).sum();
+    /// Drops the bytes of a block, unless it is under way. Returns how many they were.
+    fn drop_block(&mut self, block: u64) -> usize {
+        let Some(Block::Here(bytes)) = self.blocks.get(&block) else { return 0 };
+        let dropped = bytes.len();
+        self.blocks.remove(&block);
+        self.bytes -= dropped;
+        dropped
+    }
+
+    /// Drops the blocks at which, and a little after which, no reads in order are. Returns their
+    /// bytes.
+    fn drop_passed(&mut self) -> usize {
+        let reading = self.cursors.values().filter(|cursor| cursor.ahead > 0);
+        let soon = reading.map(|cursor| {
+            let end = cursor.next / BLOCK as u64 + cursor.ahead as u64;
+            cursor.last / BLOCK as u64..=end
+        });
+        let soon: Vec<_> = soon.collect();
+        let is_soon = |block: &u64| soon.iter().any(|soon| soon.contains(block));
+        let passed: Vec<u64> =
+            self.blocks.keys().filter(|block| !is_soon(block)).copied().collect();
+        passed.into_iter().map(|block| self.drop_block(block)).sum()
+    }
+
+    /// Drops all blocks. Returns their bytes.
+    fn drop_all(&mut self) -> usize {
         // What is under way lands later.
-        let under_way = before.into_iter().filter(|(_, it)| matches!(it, Block::UnderWay(_)));
-        self.blocks.extend(under_way);
-        bytes
+        self.blocks.retain(|_, block| matches!(block, Block::UnderWay(_)));
+        std::mem::take(&mut self.bytes)
     }
 
-    fn bytes(&self) -> usize {
-        self.blocks.values().map(Block::bytes).sum()
-    }
-}
-
-impl Block {
-    const fn bytes(&self) -> usize {
-        match self {
-            Self::UnderWay(_) => 0,
-            Self::Here(bytes) => bytes.len(),
-        }
+    /// Drops the block that is farthest from this one. Returns its bytes; `None` if no other block
+    /// is here.
+    fn drop_farthest(&mut self, from: u64) -> Option<usize> {
+        let here = self.blocks.iter().filter(|(_, block)| matches!(block, Block::Here(_)));
+        let mut here = here.map(|(block, _)| *block).filter(|block| *block != from);
+        let first = here.next()?;
+        let last = here.next_back().unwrap_or(first);
+        let farthest = if from.abs_diff(first) >= from.abs_diff(last) { first } else { last };
+        Some(self.drop_block(farthest))
     }
 }
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use pelago_wire::{
     Attr, Bulk, Code, Context, Cookie, DirEntry, Done, Entry, Error, FileKind, Granted, Handle,
-    InodeId, LeaseHolder, LeasedDone, LeasedService, Name, OpenId, Reply, Request, Service, Time,
+    InodeId, LeaseHolder, LeasedDone, LeasedService, Name, OpenId, Reply, Request, Service, Then,
+    Time,
 };
 
 use super::attached::View;
@@ -311,6 +312,10 @@ impl LeasedService for Flat {
         self.inner.service.has_lost_lock(open)
     }
 
+    fn when_settled(&self, then: Then) {
+        self.inner.service.when_settled(then);
+    }
+
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {
         // Things have the numbers of the server here.
         self.inner.service.set_holder(holder);
@@ -422,6 +427,10 @@ mod tests {
 
         fn has_lost_lock(&self, _: OpenId) -> bool {
             false
+        }
+
+        fn when_settled(&self, then: Then) {
+            then();
         }
 
         fn set_holder(&self, _: Weak<dyn LeaseHolder>) {}

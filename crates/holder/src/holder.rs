@@ -1,18 +1,18 @@
 //! The driver: answers a request from the cache, or sends it to the service in the right order.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+use std::{fmt, mem};
 
 use parking_lot::Mutex;
 use pelago_wire::{
     Buffer, Bulk, Code, Context, Done, Error, Granted, InodeId, Kind, LeasedService, Leases,
-    LocalCache, OpenId, Reply, Request, RequestId, Service, Tells, Then,
+    LocalCache, OpenId, Reply, Request, RequestId, Service, Tells, Then, Touched,
 };
 
 use crate::read_ahead::LargerRead;
 use crate::reply_facts::{ReplyFacts, SentRequest, ShowsDirty};
-use crate::state::{State, WaitingRead, WritePath};
+use crate::state::{State, WritePath};
 use crate::timer::Timer;
 
 /// A service that answers from replies that it has cached under leases.
@@ -63,6 +63,13 @@ impl Holder {
         self.state.lock().is_only_cache = true;
     }
 
+    /// Returns the answer to a request that changes nothing, if it is cached under a lease.
+    #[must_use]
+    pub fn cached(&self, context: &Context, request: &Request) -> Option<Result<Reply, Error>> {
+        let reads = request.tells() != Tells::Nothing && !self.service.lease_left().is_zero();
+        if reads { self.state.lock().answer(context, request) } else { None }
+    }
+
     /// Answers a request without the server, if that is possible.
     fn answer(&self, context: &Context, request: &Request) -> Option<Result<Reply, Error>> {
         if let Request::Flush { open, .. } = request {
@@ -72,14 +79,11 @@ impl Holder {
             let mut state = self.state.lock();
             let is_local = state.opens.is_here(*open) || state.opens.failure(*open).is_some();
             if is_local {
-                state.opens.remove(*open);
+                state.remove_open(*open);
             }
             return is_local.then_some(Ok(Reply::Done));
         }
-        if request.tells() == Tells::Nothing || self.service.lease_left().is_zero() {
-            return None;
-        }
-        self.state.lock().answer(context, request)
+        self.cached(context, request)
     }
 
     /// Returns the bytes of a read that were read ahead, in the memory that came with the request
@@ -109,7 +113,10 @@ impl Holder {
         let bytes = bulk.into_bytes();
         let go: Then = Box::new(move || {
             let mut state = holder.state.lock();
-            let open_error = state.failure(&request);
+            // A report that was not sent leaves the open unknown to the server.
+            let is_unknown = state.names_unreported(&request);
+            let unknown = is_unknown.then_some(Code::HostDown);
+            let open_error = state.failure(&request).or(unknown);
             let write_error = state.write_error(&request);
             let is_flush = matches!(request, Request::Flush { .. });
             if let Some(code) = open_error.or_else(|| write_error.filter(|_| !is_flush)) {
@@ -168,7 +175,7 @@ impl Holder {
     /// waits for those before it answers the report of the open, but not before it reads.
     fn reads_under_lease(&self, state: &State, request: &Request) -> bool {
         let Request::Read { open, .. } = request else { return false };
-        state.opens.is_here_under(*open, state.changes.era())
+        state.opens.is_unreported_under(*open, state.changes.era())
             && !self.service.lease_left().is_zero()
     }
 
@@ -211,17 +218,33 @@ impl Holder {
             let shows_dirty = sent.shows_dirty.take();
             let mut state = holder.state.lock();
             state.answered(sent, &mut result, granted);
-            if let Some(shown) = shows_dirty {
+            let unsettled = mem::take(&mut state.unsettled);
+            let again = shows_dirty.and_then(|shown| {
                 let old = state.old_files(&shown.files, &mut result);
-                if !old.is_empty() {
-                    drop(state);
-                    return holder.ask_again(&context, shown, &old, done);
-                }
-            }
+                (!old.is_empty()).then_some((shown, old))
+            });
             drop(state);
-            done(result);
+            holder.settle(unsettled);
+            match again {
+                Some((shown, old)) => holder.ask_again(&context, shown, &old, done),
+                None => done(result),
+            }
         };
         self.service.ask_leased(&context, request, bulk, Box::new(answered));
+    }
+
+    /// Ends changes by requests that have failed here once they are over: what they touch may be
+    /// cached again.
+    pub(crate) fn settle(&self, touched: Vec<Touched>) {
+        if touched.is_empty() {
+            return;
+        }
+        let holder = Weak::clone(&self.this);
+        self.service.when_settled(Box::new(move || {
+            if let Some(holder) = holder.upgrade() {
+                holder.state.lock().changes.end(&touched);
+            }
+        }));
     }
 
     /// Sends a read once more that has failed, for the bytes that the program wants.
@@ -255,6 +278,7 @@ impl Holder {
         });
         self.flush_all(old, go);
     }
+
     /// Sends a request after what the server must have before it; or answers with an error that is
     /// known here.
     pub(crate) fn send_in_order(
@@ -329,7 +353,7 @@ impl Service for Holder {
             if let Some(bytes) = self.take_fetched(&read) {
                 return Some(Ok(Reply::Data(into_room(&bytes, &mut bulk))));
             }
-            this.fetch_or_send(WaitingRead { read, done: later() });
+            this.fetch_or_send(read, later());
             return None;
         }
         this.send_in_order(context, request, bulk, later)

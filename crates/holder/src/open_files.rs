@@ -46,6 +46,8 @@ pub(crate) enum Writes {
     BackWithReadTimes,
     /// Write-through (`O_SYNC`): its writes are safe when they are answered.
     Through,
+    /// Write-through for a session of another process, which has not written what is buffered here.
+    ThroughForOther,
 }
 
 impl Writes {
@@ -59,18 +61,24 @@ impl Writes {
         !matches!(self, Self::No | Self::NoWithReadTimes)
     }
 
+    /// Returns whether bytes that were written through such an open, or at the same time by the same
+    /// programs, may be buffered here and lost.
+    const fn may_lose(self) -> bool {
+        matches!(self, Self::Back | Self::BackWithReadTimes | Self::Through)
+    }
+
     /// Returns how an open with these flags writes. That of another session than this process's own
     /// writes through: its client would not lose with this process what is buffered here.
     pub(crate) const fn of(flags: OpenFlags, session: SessionId) -> Self {
         let OpenFlags { write, sync, strict_atime, no_atime, .. } = flags;
         let has_read_times = strict_atime && !no_atime;
-        let is_through = sync || session.0 != SessionId::DIRECT.0;
-        match (write, is_through) {
-            (false, _) if has_read_times => Self::NoWithReadTimes,
-            (false, _) => Self::No,
-            (true, false) if has_read_times => Self::BackWithReadTimes,
+        match (write, has_read_times) {
+            (false, true) => Self::NoWithReadTimes,
+            (false, false) => Self::No,
+            (true, _) if session.0 != SessionId::DIRECT.0 => Self::ThroughForOther,
+            (true, _) if sync => Self::Through,
+            (true, true) => Self::BackWithReadTimes,
             (true, false) => Self::Back,
-            (true, true) => Self::Through,
         }
     }
 }
@@ -182,7 +190,7 @@ impl OpenFiles {
     /// once.
     pub(crate) fn note_error(&mut self, ino: InodeId, code: Code) {
         let writers = self.all.values_mut();
-        for open in writers.filter(|open| open.node.ino == ino && open.writes.is_any()) {
+        for open in writers.filter(|open| open.node.ino == ino && open.writes.may_lose()) {
             self.errors += usize::from(open.error.replace(code).is_none());
         }
     }
@@ -209,9 +217,12 @@ impl OpenFiles {
         self.all.get(&open).is_some_and(|open| matches!(open.at, At::Here { .. }))
     }
 
-    /// Returns whether an open is known only here, and was made in this era of leases.
-    pub(crate) fn is_here_under(&self, open: OpenId, now: LeaseEra) -> bool {
-        let is_it = |open: &Open| matches!(open.at, At::Here { leases, .. } if leases == now);
+    /// Returns whether the server does not know an open yet that was made in this era of leases.
+    pub(crate) fn is_unreported_under(&self, open: OpenId, now: LeaseEra) -> bool {
+        let is_it = |open: &Open| match open.at {
+            At::Here { leases, .. } | At::Reporting { leases, .. } => leases == now,
+            At::Server | At::Failed(_) => false,
+        };
         self.all.get(&open).is_some_and(is_it)
     }
 

@@ -136,16 +136,19 @@ impl State {
         let names = self.valid_names(&facts, &terms, result);
         let text = self.valid_text(&facts, &terms, result);
         self.lease_bytes(&facts, &terms, result);
-        // What a request touches that may still be carried out is never cached again. The release
-        // of an open that it may have made ends the lease on the bytes, and this client is not
-        // told.
+        // What a request touches that may still be carried out is not cached until it is over. The
+        // release of an open that it may have made ends the lease on the bytes, and this client is
+        // not told.
         match granted.may_be_done {
             false => self.changes.end(&touched),
-            true => touched.iter().for_each(|touched| {
-                if let Touched::Node(ino) = touched {
-                    self.end_bytes(*ino);
+            true => {
+                for touched in &touched {
+                    if let Touched::Node(ino) = touched {
+                        self.end_bytes(*ino);
+                    }
                 }
-            }),
+                self.unsettled.extend_from_slice(&touched);
+            }
         }
         self.drop_moved_nodes(result);
         attrs.into_iter().for_each(|attr| self.cached.keep_attr(attr));
@@ -348,7 +351,7 @@ impl State {
                     self.opens.add_at_server(*open, attr.ino, *writes);
                 }
             }
-            ReplyFacts::Release(open) => self.opens.remove(*open),
+            ReplyFacts::Release(open) => self.remove_open(*open),
             ReplyFacts::Attrs
             | ReplyFacts::Name(..)
             | ReplyFacts::OldName(..)

@@ -25,8 +25,9 @@ impl State {
         }
         let larger = self.read_bytes_ahead(request);
         let facts = larger.map_or_else(|| ReplyFacts::of(request, session), ReplyFacts::Bytes);
-        self.list_with_attributes(request);
+        // As it came: attributes that only this holder wants are cached or dropped.
         let shows_dirty = self.shows_dirty(request);
+        self.list_with_attributes(request);
         self.read_listing_ahead(request);
         let since = self.changes.now();
         let touches = request.touches();
@@ -56,7 +57,7 @@ impl State {
         self.unknown_removals -= usize::from(sent.removes_unknown);
         self.changes.end(&sent.touched);
         if let Request::Release { open } = request {
-            self.opens.remove(*open);
+            self.remove_open(*open);
         }
     }
 
@@ -73,6 +74,12 @@ impl State {
             Touched::Name { .. } | Touched::Bytes(_) => Vec::new(),
         });
         named.chain(of_changed).collect()
+    }
+
+    /// Returns whether a request names an open that the server does not know, and that is not being
+    /// reported.
+    pub(crate) fn names_unreported(&self, request: &Request) -> bool {
+        request.describe().subjects.each_open().any(|open| self.opens.is_here(open))
     }
 
     /// Returns the error with which the server has refused an open that a request names.

@@ -1,6 +1,8 @@
 //! The state of a holder, behind one lock.
 
-use pelago_wire::{Context, Done, InodeId, OpenId, Reply, Request};
+use std::time::Duration;
+
+use pelago_wire::{Context, Done, InodeId, Reply, Request, Touched};
 
 use crate::changes::Changes;
 use crate::dirty::Dirty;
@@ -16,16 +18,27 @@ pub(crate) struct State {
     pub(crate) opens: OpenFiles,
     pub(crate) dirty: Dirty,
     pub(crate) read_ahead: ReadAhead,
-    /// Bytes of files that are open to be read only.
+    /// Bytes of files, for opens that only read.
     pub(crate) fetched: Fetched<WaitingRead>,
     /// No cache below keeps anything: files are fetched, and listings have attributes.
     pub(crate) is_only_cache: bool,
     /// Writes are buffered under leases. False until something sends them.
     pub(crate) buffers_writes: bool,
+    /// A call of [`Holder::send_dirty`] is sending.
+    ///
+    /// [`Holder::send_dirty`]: crate::Holder::send_dirty
+    pub(crate) is_sending: bool,
+    /// The latest time at which dirty bytes may be due that are to be sent.
+    pub(crate) send_due: Option<Duration>,
     /// Writes that wait for room.
     pub(crate) full: Vec<FullWrite>,
     /// Files of which written bytes were lost.
     pub(crate) lost_files: Vec<InodeId>,
+    /// Changes by requests that have failed here and may still be carried out, which
+    /// [`Holder::settle`] is to take.
+    ///
+    /// [`Holder::settle`]: crate::Holder
+    pub(crate) unsettled: Vec<Touched>,
     /// Own requests under way that remove a name whose target is unknown: each of them may remove
     /// the last name of any file.
     pub(crate) unknown_removals: usize,
@@ -43,13 +56,16 @@ pub(crate) struct FullWrite {
 #[derive(Clone, Copy)]
 pub(crate) struct FetchableRead {
     pub(crate) context: Context,
-    pub(crate) open: OpenId,
     pub(crate) range: Range,
 }
 
 /// A read of a program that waits for its answer.
 pub(crate) struct WaitingRead {
     pub(crate) read: FetchableRead,
+    /// When it came, by `CLOCK_MONOTONIC`.
+    pub(crate) since: Duration,
+    /// Number of blocks that it has waited for.
+    pub(crate) waits: usize,
     pub(crate) done: Done,
 }
 

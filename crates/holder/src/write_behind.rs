@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use std::{io, thread};
+use std::{io, mem, thread};
 
+use parking_lot::MutexGuard;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, Granted, InodeId, Reply, Request, Service, Then, Touched,
     limits,
@@ -81,9 +82,36 @@ impl Holder {
 
     /// Sends the dirty bytes that are due at this time of `CLOCK_MONOTONIC`.
     pub fn send_dirty(&self, now: Duration) {
-        let due = self.state.lock().dirty.take_due(now);
         let Some(this) = self.this.upgrade() else { return };
-        due.into_iter().for_each(|send| this.send(send));
+        let mut state = self.state.lock();
+        state.send_due = state.send_due.max(Some(now));
+        // A request may be answered in its call, and each answer calls this function: the first
+        // call sends for all of them, so that they do not nest.
+        if mem::replace(&mut state.is_sending, true) {
+            return;
+        }
+        while let Some(now) = state.send_due.take() {
+            let due = state.dirty.take_due(now);
+            MutexGuard::unlocked(&mut state, || due.into_iter().for_each(|send| this.send(send)));
+        }
+        state.is_sending = false;
+    }
+
+    /// Holds back no more writes from now on, has the server get those that are held back, and
+    /// calls `then` once it has answered all of them.
+    pub fn end_write_behind(&self, then: Then) {
+        let Some(this) = self.this.upgrade() else { return then() };
+        let mut state = self.state.lock();
+        state.buffers_writes = false;
+        let dirty = state.dirty.all();
+        drop(state);
+        this.flush_all(&dirty, then);
+    }
+
+    /// Sets the time after which a request fails, before the first write: what is held back is sent
+    /// with requests that are small enough for it, however slow the line is.
+    pub fn set_deadline(&self, deadline: Duration) {
+        self.state.lock().dirty.set_deadline(deadline);
     }
 
     /// Returns files of which written bytes were lost, at most 16.
@@ -173,8 +201,11 @@ impl Holder {
                 tracing::error!(inode = %ino, bytes = length, why, "written bytes are lost");
             }
             let now = clock::monotonic();
-            let (ready, retried) =
-                holder.state.lock().dirty_answered(ino, number, failed, granted, now);
+            let mut state = holder.state.lock();
+            let (ready, retried) = state.dirty_answered(ino, number, failed, granted, now);
+            let unsettled = mem::take(&mut state.unsettled);
+            drop(state);
+            holder.settle(unsettled);
             ready.into_iter().for_each(|then| then());
             holder.write_again(retried);
             holder.send_dirty(now);
@@ -242,9 +273,10 @@ impl State {
         granted: Granted,
         now: Duration,
     ) -> (Vec<Then>, Vec<FullWrite>) {
-        // The attributes of a file whose write may still be carried out are never cached again.
-        if !granted.may_be_done {
-            self.changes.end(&[Touched::Node(ino)]);
+        match granted.may_be_done {
+            false => self.changes.end(&[Touched::Node(ino)]),
+            // The attributes of the file are not cached until the write is over.
+            true => self.unsettled.push(Touched::Node(ino)),
         }
         if let Some(code) = failed {
             self.opens.note_error(ino, code);
@@ -259,6 +291,6 @@ impl State {
     }
 
     fn take_full(&mut self) -> Vec<FullWrite> {
-        std::mem::take(&mut self.full)
+        mem::take(&mut self.full)
     }
 }

@@ -10,7 +10,8 @@ use pelago_holder::Holder;
 use pelago_wire::{
     Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind,
     Granted, Handle, InodeId, LeaseHolder, LeasedDone, LeasedService, Leases, Name, OpenFlags,
-    OpenId, RenameFlags, Reply, Request, Service, SetAttr, Touched, WriteEra, WriteFlags,
+    OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SessionId, SetAttr, Then, Touched,
+    Whence, WriteEra, WriteFlags,
 };
 
 const DIR: Handle = Handle::ROOT;
@@ -29,6 +30,10 @@ struct RecordingServer {
     bad_from: Option<u64>,
     /// Its answers to writes come too late.
     is_late: bool,
+    /// It gets no report of an open: its line is cut.
+    is_down: AtomicBool,
+    /// Callbacks that wait until late writes are over.
+    settling: Mutex<Vec<Then>>,
     /// Opens are answered later, and reads do not find them before.
     opens_later: bool,
     opening: Mutex<Vec<LeasedDone>>,
@@ -105,6 +110,10 @@ impl LeasedService for RecordingServer {
             self.requests.lock().push("list");
             return self.lists.lock().push(done);
         }
+        if self.is_down.load(Ordering::Relaxed) {
+            self.requests.lock().push("refused");
+            return done(Err(Code::HostDown.into()), Granted::default());
+        }
         if matches!(request, Request::Open { .. }) && self.opens_later {
             self.requests.lock().push("open");
             return self.opening.lock().push(done);
@@ -131,6 +140,10 @@ impl LeasedService for RecordingServer {
 
     fn has_lost_lock(&self, open: OpenId) -> bool {
         self.lost_lock == Some(open)
+    }
+
+    fn when_settled(&self, then: Then) {
+        self.settling.lock().push(then);
     }
 
     fn set_holder(&self, _: Weak<dyn LeaseHolder>) {}
@@ -218,6 +231,121 @@ fn attributes_are_not_cached_while_a_write_may_still_be_carried_out() {
     };
     assert_eq!(requests_with(false), ["write", "fsync", "getattr"]);
     assert_eq!(requests_with(true), ["write", "getattr", "getattr"]);
+}
+
+/// Another session may read the attributes and write the file by then.
+#[test]
+fn attributes_are_cached_again_once_a_late_write_is_over() {
+    let server = Arc::new(RecordingServer { is_late: true, ..RecordingServer::default() });
+    let holder = Holder::new(Arc::clone(&server) as _);
+    holder.keep_writes();
+    ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open: OPEN }, b"");
+    ask(&holder, Request::Write { open: OPEN, offset: 0, flags: WriteFlags::NONE }, b"bytes");
+    ask(&holder, Request::Fsync { open: OPEN, data_only: false }, b"");
+    let looks = || {
+        server.requests.lock().clear();
+        (0..2).for_each(|_| ask(&holder, Request::GetAttr { node: FILE }, b""));
+        server.requests.lock().len()
+    };
+    assert_eq!(looks(), 2);
+    let settling = std::mem::take(&mut *server.settling.lock());
+    assert_eq!(settling.len(), 1);
+    settling.into_iter().for_each(|then| then());
+    assert_eq!(looks(), 1);
+}
+
+#[test]
+fn a_request_through_an_open_whose_report_was_not_sent_says_that_the_server_is_down() {
+    let server = Arc::new(RecordingServer::default());
+    let holder = Holder::new(Arc::clone(&server) as _);
+    ask(&holder, Request::GetAttr { node: FILE }, b"");
+    ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ, open: OPEN }, b"");
+    server.is_down.store(true, Ordering::Relaxed);
+    let fails = |request: Request| {
+        let failed: Arc<Mutex<Vec<Code>>> = Arc::default();
+        let mut later = || -> Done {
+            let failed = Arc::clone(&failed);
+            Box::new(move |result| failed.lock().push(result.unwrap_err().code))
+        };
+        assert!(holder.ask(&Context::direct(0, 0), request, Bulk::None, &mut later).is_none());
+        failed.lock().clone()
+    };
+    // The server has no such open, and would say so.
+    let seek = Request::Seek { open: OPEN, from: SeekFrom { offset: 0, whence: Whence::Data } };
+    assert_eq!(fails(seek), [Code::HostDown]);
+    server.is_down.store(false, Ordering::Relaxed);
+    server.requests.lock().clear();
+    ask(&holder, Request::Read { open: OPEN, offset: 0, size: 5 }, b"");
+    assert_eq!(*server.requests.lock(), ["open", "read"], "it is reported again");
+}
+
+/// Each answer makes room for the next request, and comes in the call of the one before.
+#[test]
+fn requests_that_are_answered_in_the_call_do_not_nest() {
+    let holds_back = move || {
+        let server = Arc::new(RecordingServer::default());
+        let holder = Holder::new(Arc::clone(&server) as _);
+        holder.keep_writes();
+        ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open: OPEN }, b"");
+        for at in 0..60 {
+            let write = Request::Write { open: OPEN, offset: 2 * at, flags: WriteFlags::NONE };
+            ask(&holder, write, b"x");
+        }
+        server.is_down.store(true, Ordering::Relaxed);
+        holder.flush(Box::new(|| {}));
+        assert_eq!(server.requests.lock().iter().filter(|name| **name == "refused").count(), 60);
+    };
+    // A call for each request would need more than this stack.
+    let small = std::thread::Builder::new().stack_size(64 << 10);
+    small.spawn(holds_back).unwrap().join().unwrap();
+}
+
+#[test]
+fn after_the_end_of_write_behind_nothing_is_held_back() {
+    let server = Arc::new(RecordingServer { closes_later: true, ..RecordingServer::default() });
+    let holder = Holder::new(Arc::clone(&server) as _);
+    holder.keep_writes();
+    ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open: OPEN }, b"");
+    let write = |offset| Request::Write { open: OPEN, offset, flags: WriteFlags::NONE };
+    ask(&holder, write(0), b"x");
+    assert_eq!(*server.requests.lock(), ["open"]);
+    let flushed = Arc::new(AtomicBool::new(false));
+    let done = Arc::clone(&flushed);
+    holder.end_write_behind(Box::new(move || done.store(true, Ordering::Relaxed)));
+    assert!(flushed.load(Ordering::Relaxed));
+    assert_eq!(*server.requests.lock(), ["open", "write"]);
+    ask(&holder, write(1), b"y");
+    assert_eq!(*server.requests.lock(), ["open", "write", "write"]);
+}
+
+/// A client of another process has not written the bytes that are lost here.
+#[test]
+fn lost_bytes_are_reported_to_the_programs_of_this_process() {
+    let server = Arc::new(RecordingServer { is_late: true, ..RecordingServer::default() });
+    let holder = Holder::new(Arc::clone(&server) as _);
+    holder.keep_writes();
+    let other = Context { session: SessionId(9), ..Context::direct(0, 0) };
+    let open = |open| Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open };
+    let theirs = OpenId(2);
+    ask(&holder, open(OPEN), b"");
+    let mut later = || -> Done { Box::new(|_| {}) };
+    let _later = holder.ask(&other, open(theirs), Bulk::None, &mut later);
+    ask(&holder, Request::Write { open: OPEN, offset: 0, flags: WriteFlags::NONE }, b"bytes");
+    holder.flush(Box::new(|| {}));
+    let fsync = |context: &Context, open| {
+        let result: Arc<Mutex<Option<Result<(), Code>>>> = Arc::default();
+        let mut later = || -> Done {
+            let result = Arc::clone(&result);
+            Box::new(move |it| *result.lock() = Some(it.map(|_| ()).map_err(|it| it.code)))
+        };
+        let fsync = Request::Fsync { open, data_only: false };
+        let now = holder.ask(context, fsync, Bulk::None, &mut later);
+        let later = result.lock().take();
+        now.map(|it| it.map(|_| ()).map_err(|it| it.code)).or(later).unwrap()
+    };
+    // This server does not know `fsync`.
+    assert_eq!(fsync(&other, theirs), Err(Code::NotSupported));
+    assert_eq!(fsync(&Context::direct(0, 0), OPEN), Err(Code::Unavailable));
 }
 
 /// The holder requests more names than the program, and requests the listing again if the file was

@@ -12,7 +12,7 @@ use std::{fmt, thread};
 
 use pelago_wire::{
     Bulk, Context, Done, Error, Granted, LeaseHolder, LeasedDone, LeasedService, OpenId, Reply,
-    Request, Service, codec,
+    Request, Service, Then, codec,
 };
 
 use crate::key::PrivateKey;
@@ -284,6 +284,10 @@ impl LeasedService for Remote {
 
     fn has_lost_lock(&self, open: OpenId) -> bool {
         self.calls.has_lost_lock(open)
+    }
+
+    fn when_settled(&self, then: Then) {
+        self.calls.when_settled(then);
     }
 
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {

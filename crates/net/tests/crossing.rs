@@ -6,6 +6,7 @@ use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use std::{io, thread};
@@ -14,8 +15,8 @@ use parking_lot::Mutex;
 use pelago_net::{Remote, ServerTarget, SessionServer};
 use pelago_wire::{
     Attr, Bulk, Code, Context, DataPath, Done, Entry, Error, FileKind, FileLock, Handle, InodeId,
-    LockKind, LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Reply, Request, RequestId,
-    Service,
+    LeasedService as _, LockKind, LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Reply,
+    Request, RequestId, Service,
 };
 
 use crate::harness::{PATIENCE, WithSessions, connect_to, until};
@@ -30,6 +31,8 @@ const INO: InodeId = InodeId::from_raw(7);
 struct Crossing {
     kept: Mutex<Option<Done>>,
     asked: Sender<Request>,
+    /// It goes on with what is cancelled.
+    ignores_cancels: AtomicBool,
 }
 
 impl Crossing {
@@ -63,7 +66,9 @@ impl Service for Crossing {
     }
 
     fn cancel(&self, _: &Context) {
-        self.finish(Reply::Done);
+        if !self.ignores_cancels.load(Ordering::SeqCst) {
+            self.finish(Reply::Done);
+        }
     }
 }
 
@@ -82,7 +87,11 @@ impl World {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (sender, asked) = channel();
-        let service = WithSessions::new(Crossing { kept: Mutex::default(), asked: sender });
+        let service = WithSessions::new(Crossing {
+            kept: Mutex::default(),
+            asked: sender,
+            ignores_cancels: AtomicBool::new(false),
+        });
         let [behind, socket] = ["server", "socket"].map(|name| folder.path().join(name));
         let server = service.serve(&behind);
         let streams = Arc::default();
@@ -153,6 +162,38 @@ fn a_lock_that_is_granted_after_it_was_given_up_is_unlocked() {
     let unlocks = Request::SetLock { open, owner, lock: unlock, wait: false };
     assert!(matches!(world.next(), Request::Open { .. }));
     assert_eq!([world.next(), world.next()], [waits, unlocks]);
+}
+
+/// What it changes may be cached again, also if the line was cut meanwhile.
+#[test]
+fn a_mutation_that_was_given_up_is_settled_when_it_is_over() {
+    let world = World::new();
+    world.service.service.ignores_cancels.store(true, Ordering::SeqCst);
+    let remote = world.connect(Some(Duration::from_secs(1)));
+    let settled = Arc::new(AtomicUsize::new(0));
+    let settle = || {
+        let settled = Arc::clone(&settled);
+        remote.when_settled(Box::new(move || drop(settled.fetch_add(1, Ordering::SeqCst))));
+    };
+    settle();
+    assert_eq!(settled.load(Ordering::SeqCst), 1, "nothing was given up");
+    let make = Request::MakeDir {
+        dir: Handle::ROOT,
+        name: Name::new(b"dir").unwrap(),
+        mode: NewMode::exactly(0o755),
+    };
+    let answer = ask(&remote, 1, make).recv_timeout(PATIENCE).unwrap();
+    assert_eq!(answer.err().map(|error| error.code), Some(Code::TimedOut));
+    settle();
+    world.cut();
+    until("it connects again", || remote.status().connections >= 2);
+    let asked = Request::GetAttr { node: Handle::ROOT };
+    ask(&remote, 2, asked).recv_timeout(PATIENCE).unwrap().unwrap();
+    assert_eq!(settled.load(Ordering::SeqCst), 1, "it still runs");
+    world.service.service.finish(Reply::Done);
+    until("it is over", || settled.load(Ordering::SeqCst) == 2);
+    settle();
+    assert_eq!(settled.load(Ordering::SeqCst), 3);
 }
 
 /// A thread waits for a lock and gets it, while another thread unlocks it. The server may have

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -65,7 +66,7 @@ pub(crate) struct Sites {
     /// its client did.
     came_back: Mutex<HashMap<SessionId, u32>>,
     /// Taken before `others`.
-    upstreams: RwLock<HashMap<u16, Arc<Upstream>>>,
+    upstreams: Arc<RwLock<HashMap<u16, Arc<Upstream>>>>,
     connect: OnceLock<ConnectSite>,
     /// The directories of other sites that lead to own ones. A leaf lock.
     pub(crate) chains: Mutex<Chains>,
@@ -144,7 +145,7 @@ impl Sites {
             sessions: RwLock::default(),
             has_sessions: AtomicBool::new(false),
             came_back: Mutex::default(),
-            upstreams: RwLock::default(),
+            upstreams: Arc::default(),
             connect: OnceLock::new(),
             chains: Mutex::new(chains),
             writes_chains: AtomicBool::new(false),
@@ -185,8 +186,8 @@ impl Sites {
         if let Some(upstream) = upstreams.get(&site) {
             return Ok(Arc::clone(upstream));
         }
-        // Under the lock of `upstreams`: `set_address` removes the old connection after it has
-        // written the row.
+        // Under the lock of `upstreams`: after `set_address` has written the row, it removes the old
+        // connection.
         let neighbour = match self.others.lock().get(&site) {
             Some(SiteRow { state: SiteState::Joined { key, .. }, address, .. }) => {
                 Neighbour { site, key: *key, address: address.clone() }
@@ -383,24 +384,28 @@ impl Sites {
         self.shard.put_site(peer.site, &changed)?;
         *row = changed;
         drop(others);
-        // The next request makes a connection to the new address. Opens over the old connection are
-        // lost with it.
-        let old = self.upstreams.write().remove(&peer.site);
+        let old = self.upstreams.read().get(&peer.site).cloned();
         if let Some(old) = old {
-            let until_flushed = Arc::clone(&old);
-            old.flush(Box::new(move || drop(until_flushed)));
+            // Then the next request makes a connection to the new address. Opens over the old
+            // connection are lost with it.
+            let upstreams = Arc::clone(&self.upstreams);
+            let flushed = Arc::clone(&old);
+            old.end_write_behind(Box::new(move || {
+                upstreams.write().retain(|_, upstream| !Arc::ptr_eq(upstream, &flushed));
+                end_elsewhere(flushed);
+            }));
         }
         Ok(())
     }
 
-    /// Has the other sites get what the own mount has written and is held back here. Waits for at
-    /// most the time after which a silent site counts as down.
+    /// Has the other sites get what the own mount has written and is held back here, and holds back
+    /// no more. Waits for at most the time after which a silent site counts as down.
     pub(crate) fn flush(&self) {
         let upstreams: Vec<_> = self.upstreams.read().values().cloned().collect();
         let (sender, flushed) = mpsc::channel::<()>();
         for upstream in upstreams {
             let sender = sender.clone();
-            upstream.flush(Box::new(move || drop(sender)));
+            upstream.end_write_behind(Box::new(move || drop(sender)));
         }
         drop(sender);
         // It ends when the last one is flushed.
@@ -417,6 +422,15 @@ impl Sites {
         };
         self.durability.when_safe(self.durability.done(), invalidations, Box::new(notify));
         safe.recv_timeout(SAFE_TIMEOUT).map_err(|_| Error::from(Code::TimedOut))?
+    }
+}
+
+/// Drops a connection on a thread of its own: its session ends with it, and a thread of the
+/// connection itself must not wait for that.
+fn end_elsewhere(upstream: Arc<Upstream>) {
+    let ending = thread::Builder::new().name("end-of-site".to_owned());
+    if let Err(error) = ending.spawn(move || drop(upstream)) {
+        tracing::warn!(%error, "a connection to a site ended here");
     }
 }
 

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_holder::Holder;
 use pelago_wire::{
-    Bulk, Code, Context, DataPath, Done, Error, LeaseHolder as _, LeasedService, OpenEffect,
-    OpenId, Reply, Request, RequestId, Service, SessionId, Then,
+    Bulk, Code, Context, DataPath, Done, Error, LeasedService, OpenEffect, OpenId, Reply, Request,
+    RequestId, Service, SessionId, Then,
 };
 
 use self::line::Line;
@@ -48,6 +48,7 @@ impl Upstream {
         let line = Arc::new(Line::new(service, timeout));
         let holder = Holder::new(Arc::clone(&line) as Arc<dyn LeasedService>);
         holder.set_only_cache();
+        holder.set_deadline(timeout);
         if let Err(error) = holder.write_behind() {
             tracing::warn!(%error, "each write to a file of another site waits for its answer");
         }
@@ -70,15 +71,24 @@ impl Upstream {
         self.silence().is_some_and(|silence| silence >= line::SILENT)
     }
 
-    /// Counts the requests that were sent.
+    /// Returns the number of requests that were sent.
     pub(crate) fn requests(&self) -> u64 {
         self.line.sent()
     }
 
-    /// Has the other site get all that is held back for it, and calls `then` once it has answered,
-    /// or has not in time.
-    pub(crate) fn flush(&self, then: Then) {
-        self.holder.flush(then);
+    /// Holds back no more writes, has the other site get those that are held back, and calls `then`
+    /// once it has answered, or has not in time.
+    pub(crate) fn end_write_behind(&self, then: Then) {
+        self.holder.end_write_behind(then);
+    }
+
+    /// Returns the answer to a request, if it is cached under a lease.
+    pub(crate) fn cached(
+        &self,
+        context: &Context,
+        request: &Request,
+    ) -> Option<Result<Reply, Error>> {
+        self.holder.cached(context, request)
     }
 
     /// Returns whether an open of this session is at the other site.

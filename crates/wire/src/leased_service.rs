@@ -34,6 +34,12 @@ pub trait LeasedService: Service {
     /// the open must fail, and are not buffered.
     fn has_lost_lock(&self, open: OpenId) -> bool;
 
+    /// Calls `then` once no request is under way any more that was answered with
+    /// [`Granted::may_be_done`] before this call: it was carried out, or never will be.
+    ///
+    /// [`Granted::may_be_done`]: crate::Granted::may_be_done
+    fn when_settled(&self, then: Then);
+
     /// Sets the holder of the leases. A second call does nothing.
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>);
 }

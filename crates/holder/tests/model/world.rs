@@ -9,7 +9,8 @@ use pelago_proto::leases::{ChangeId, Grantor, Leased};
 use pelago_wire::{
     Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind,
     Granted, Handle, InodeId, LeaseHolder, LeaseMoment, LeasedDone, LeasedService, Leases, Name,
-    NameHash, OpenId, Recalled, Reply, Request, Service, SessionId, SetAttr, Touched, WriteEra,
+    NameHash, OpenId, Recalled, Reply, Request, Service, SessionId, SetAttr, Then, Touched,
+    WriteEra,
 };
 
 pub(crate) const DIR: Handle = Handle::ROOT;
@@ -112,6 +113,10 @@ impl LeasedService for Line {
 
     fn has_lost_lock(&self, _: OpenId) -> bool {
         false
+    }
+
+    fn when_settled(&self, _: Then) {
+        panic!("no request of this line is abandoned");
     }
 
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {

@@ -14,8 +14,8 @@ use pelago_wire::codec::{DecodedReply, ReplyStamp};
 use pelago_wire::frame::Header;
 use pelago_wire::handshake::Welcome;
 use pelago_wire::{
-    Code, Error, FileKind, Granted, LeasedDone, Leases, OpenId, Reply, RequestId, SessionId, codec,
-    limits,
+    Code, Error, FileKind, Granted, LeasedDone, Leases, OpenId, Reply, RequestId, SessionId, Then,
+    codec, limits,
 };
 
 use crate::clock::boot_time;
@@ -23,6 +23,7 @@ use crate::key::address::ServerAddress;
 use crate::link::Link;
 use crate::remote::call::{Call, FitsReply};
 use crate::remote::flush::Flush;
+use crate::remote::given_up::Settling;
 use crate::remote::guest_chains::GuestChains;
 use crate::remote::lease_clock::{LeaseClock, Pings};
 use crate::remote::replay_log::ReplayLog;
@@ -84,6 +85,8 @@ pub(super) struct State {
     pub(super) bytes: WindowBytes,
     /// Mutations that are answered and not safe.
     pub(super) replay_log: ReplayLog,
+    /// The callbacks that wait until abandoned mutations are over.
+    pub(super) settling: VecDeque<Settling>,
     /// Requests beyond the window.
     pub(super) backlog: VecDeque<Call>,
     /// The open files of programs.
@@ -135,6 +138,7 @@ impl Calls {
             replay_log: ReplayLog::default(),
             waits: 0,
             bytes: WindowBytes::of(limits::SESSION_BYTES),
+            settling: VecDeque::new(),
             backlog: VecDeque::new(),
             opens: ClientOpens::default(),
             locks: ClientLocks::default(),
@@ -235,6 +239,7 @@ impl Calls {
         let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
         state.send_backlog();
         let lease = state.lease();
+        let settled = state.take_settled();
         drop(state);
         if !frame.is_overdue {
             self.leases.renew(call.asked, lease);
@@ -248,6 +253,7 @@ impl Calls {
             done(result, granted);
         }
         call_back(failed);
+        settled.into_iter().for_each(|then| then());
         fits
     }
 
@@ -294,9 +300,11 @@ impl Calls {
         state.servers.begin_connection();
         let answered = state.resume(link, welcome);
         state.request_servers();
+        let settled = state.take_settled();
         drop(state);
         self.changed.notify_all();
         call_back(answered);
+        settled.into_iter().for_each(|then| then());
         if let Some(round) = flush {
             self.flush(round);
         }
@@ -354,6 +362,15 @@ impl Calls {
     /// Returns how many requests were answered.
     pub(super) fn answers(&self) -> u64 {
         self.state.lock().answers
+    }
+
+    /// Calls `then` once no mutation is under way any more that was abandoned before.
+    pub(super) fn when_settled(&self, then: Then) {
+        let mut state = self.state.lock();
+        state.when_settled(then);
+        let settled = state.take_settled();
+        drop(state);
+        settled.into_iter().for_each(|then| then());
     }
 
     /// Returns whether a lock was lost that was set through this open.

@@ -205,6 +205,7 @@ impl State {
                 self.under_way.insert(numbers.number, call);
             }
         }
+        self.settle_renumbered();
         let mut answered = Vec::new();
         for call in old.into_values() {
             let result = match call.opens.role {

@@ -245,14 +245,28 @@ impl Dispatcher {
         });
     }
 
-    /// Returns the files in a reply on whose bytes another session has the lease.
+    /// Returns the files in a reply on whose bytes another session has the lease. A listing for the
+    /// server of another site shows only the names of such files.
     fn shown_and_written(
         &self,
         session: SessionId,
         result: &mut Result<Reply, Error>,
     ) -> Vec<InodeId> {
         let shown = result.iter_mut().flat_map(Reply::attrs_mut).map(|attr| attr.ino);
-        self.leases.written_by_others(session, shown)
+        let written = self.leases.written_by_others(session, shown);
+        if let Ok(Reply::Listed { entries, .. }) = result
+            && !written.is_empty()
+            && self.parts.sites.of_session(session).is_some()
+        {
+            // Another site's server asks for the attributes in case a program wants them. A recall
+            // for each listing would stop the writers of this site.
+            let is_written = |ino: InodeId| written.contains(&ino);
+            for listed in entries.iter_mut().filter(|listed| is_written(listed.ino)) {
+                listed.entry = None;
+            }
+            return Vec::new();
+        }
+        written
     }
 
     /// Returns whether a fact stays true until a change of it is announced: not for a file that is

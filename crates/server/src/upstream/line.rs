@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, Granted, LeaseHolder, LeasedDone, LeasedService, OpenEffect,
-    OpenId, Reply, Request, Service, limits,
+    OpenId, Reply, Request, Service, Then, limits,
 };
 
 /// The shortest silence after which a server may count as down: one that is idle and well sends
@@ -113,6 +113,10 @@ impl LeasedService for Line {
 
     fn has_lost_lock(&self, open: OpenId) -> bool {
         self.service.has_lost_lock(open)
+    }
+
+    fn when_settled(&self, then: Then) {
+        self.service.when_settled(then);
     }
 
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use pelago_server::Server;
-use pelago_wire::{Attr, Code, Handle, NewMode, RenameFlags, Reply, Request, SessionId};
+use pelago_wire::{
+    Attr, Code, Cookie, Handle, NewMode, RenameFlags, Reply, Request, SessionId, SetAttr,
+};
 
 use super::world::{Offices, ask, berlin_dir, options};
 use crate::harness::rig::{entry, name};
@@ -63,6 +65,24 @@ fn restart(offices: Offices) -> (Arc<Server>, tempfile::TempDir, Server) {
     drop(berlin);
     let again = Server::start(&berlin_dir(&folder), options()).unwrap();
     (first, folder, again)
+}
+
+/// A record is of the last reply that was about the directory alone; a listing is newer.
+#[test]
+fn what_is_cached_is_newer_than_the_record() {
+    let offices = Offices::new();
+    projects(&offices);
+    let Offices { first, berlin, .. } = &offices;
+    let dir = walk(berlin, "projects").unwrap();
+    assert_eq!(attr(berlin, dir).unwrap().mode, 0o750);
+    let set = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+    ask(first, DIRECT, Request::SetAttr { node: dir, open: None, set }).unwrap();
+    attr(berlin, ROOT).unwrap();
+    let after = Cookie::AFTER_DOT_DOT;
+    let list = Request::List { dir: ROOT, after, behind: None, entries: 9, attributes: true };
+    ask(berlin, DIRECT, list).unwrap();
+    offices.is_silent.store(true, Ordering::Release);
+    assert_eq!(attr(berlin, dir).unwrap().mode, 0o700);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use pelago_wire::{
-    Code, Cookie, Handle, InodeId, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request,
-    SessionId, SetAttr, WriteFlags,
+    Code, Cookie, Error, Handle, InodeId, LeasedAnswer, NewMode, OpenFlags, OpenId, RenameFlags,
+    Reply, Request, SessionId, SetAttr, WriteFlags,
 };
 
 use super::world::{Offices, ask, ask_with, client};
@@ -189,21 +189,21 @@ fn a_file_that_is_open_is_read_after_a_cut() {
 fn what_the_own_mount_writes_is_held_back_until_it_is_looked_at() {
     let offices = Offices::new();
     let open = OpenId(1);
-    let sent = offices.counted(|| write_file(&offices, DIRECT, "file", open, 20));
+    let sent = offices.counted(|| write_file(&offices, DIRECT, "file", open, 10));
     assert_eq!(sent, 1, "the creation");
     let file = offices.lookup("file").unwrap();
-    assert_eq!(offices.size_at_first(file), 20 * 4096);
+    assert_eq!(offices.size_at_first(file), 10 * 4096);
     // After that each write goes to the home.
-    let write = Request::Write { open, offset: 20 * 4096, flags: WriteFlags::NONE };
+    let write = Request::Write { open, offset: 10 * 4096, flags: WriteFlags::NONE };
     ask_with(&offices.berlin, DIRECT, write, b"more").unwrap();
-    assert_eq!(offices.size_at_first(file), 20 * 4096 + 4);
+    assert_eq!(offices.size_at_first(file), 10 * 4096 + 4);
     let close = |offices: &Offices| {
         ask(&offices.berlin, DIRECT, Request::Flush { open, owner: None }).unwrap();
         ask(&offices.berlin, DIRECT, Request::Release { open }).unwrap();
     };
     close(&offices);
     // The bytes of another one are there once it is closed: one request for all.
-    write_file(&offices, DIRECT, "other", open, 20);
+    write_file(&offices, DIRECT, "other", open, 10);
     let flush = Request::Flush { open, owner: None };
     assert_eq!(offices.counted(|| drop(ask(&offices.berlin, DIRECT, flush))), 1);
     let Reply::Entry(found) =
@@ -211,7 +211,7 @@ fn what_the_own_mount_writes_is_held_back_until_it_is_looked_at() {
     else {
         panic!()
     };
-    assert_eq!(found.attr.size, 20 * 4096);
+    assert_eq!(found.attr.size, 10 * 4096);
 }
 
 /// Before a connection ends, because the other server has moved or this one stops.
@@ -227,6 +227,36 @@ fn what_is_held_back_is_sent_before_the_connection_ends() {
     assert_eq!(offices.size_at_first(file), 3 * 4096);
     let write = Request::Write { open: OpenId(2), offset: 0, flags: WriteFlags::NONE };
     assert_eq!(ask_with(&offices.berlin, DIRECT, write, b"new").err(), Some(Code::BadOpen));
+}
+
+/// A recall would have a client send what it holds back, at each listing.
+#[test]
+fn a_listing_does_not_stop_the_writers_of_the_other_office() {
+    let offices = Offices::new();
+    ask(&offices.berlin, DIRECT, Request::GetAttr { node: ROOT }).unwrap();
+    let writer = client(&offices.first);
+    let service = offices.first.session_service();
+    let since = service.lease_moment();
+    let mode = NewMode::exactly(0o644);
+    let open = OpenId(1);
+    let flags = OpenFlags::READ_WRITE;
+    let create = Request::Create { dir: ROOT, name: name("file"), mode, flags, open };
+    let mut result = ask(&offices.first, writer, create).map_err(Error::from);
+    let answer = LeasedAnswer {
+        node: None,
+        names: None,
+        mutation: 0,
+        opens_for_writing: true,
+        result: &mut result,
+        changed: None,
+    };
+    assert!(service.lease(writer, since, answer).bytes.is_some());
+    // No one would answer the recall.
+    let Reply::Listed { entries, end } = ask(&offices.berlin, DIRECT, list()).unwrap() else {
+        panic!()
+    };
+    assert_eq!((entries.len(), end), (1, true));
+    assert!(entries[0].entry.is_none());
 }
 
 /// What is held back would be lost with the server of the site, although its client lives.

@@ -10,6 +10,7 @@ use pelago_server::Server;
 use pelago_wire::{
     Bulk, Code, Connections, Context, Done, Error, Granted, LeaseHolder, LeasedAnswer, LeasedDone,
     LeasedService, OpenId, Recalled, Reply, Request, Service, SessionId, SessionService, Tells,
+    Then,
 };
 
 /// The time for which leases are granted: longer than any test takes.
@@ -21,6 +22,8 @@ pub(super) struct Ends {
     pub(super) there: Weak<Server>,
     pub(super) session: SessionId,
     pub(super) is_cut: Arc<AtomicBool>,
+    /// Nothing has come for a while, and the leases still last.
+    pub(super) is_silent: Arc<AtomicBool>,
     /// Requests that were sent.
     pub(super) sent: Arc<AtomicU64>,
     /// The answer to an AddDir is lost, and its caller hears that it was interrupted.
@@ -104,7 +107,12 @@ impl Service for Line {
 
     fn silence(&self) -> Option<Duration> {
         let is_cut = self.0.is_cut.load(Ordering::Acquire) || self.0.there.strong_count() == 0;
-        Some(if is_cut { Duration::from_secs(60) } else { Duration::ZERO })
+        let is_silent = self.0.is_silent.load(Ordering::Acquire);
+        Some(match (is_cut, is_silent) {
+            (true, _) => Duration::from_secs(60),
+            (false, true) => Duration::from_secs(6),
+            (false, false) => Duration::ZERO,
+        })
     }
 }
 
@@ -123,6 +131,11 @@ impl LeasedService for Line {
 
     fn has_lost_lock(&self, _open: OpenId) -> bool {
         false
+    }
+
+    fn when_settled(&self, then: Then) {
+        // This line answers each request in the call.
+        then();
     }
 
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {

@@ -67,6 +67,8 @@ pub(super) struct Offices {
     pub(super) berlin: Arc<Server>,
     /// Cuts the line between them.
     pub(super) is_cut: Arc<AtomicBool>,
+    /// Makes the line silent for a shorter time than leases last.
+    pub(super) is_silent: Arc<AtomicBool>,
     /// Loses the answers to AddDir.
     pub(super) loses_names: Arc<AtomicBool>,
     /// Requests that berlin has sent.
@@ -106,12 +108,14 @@ impl Offices {
         let to_first = first.session_service().admit_site(&public(BERLIN), Some(&sentence));
         let to_berlin = berlin.session_service().admit_site(&public(FIRST), None);
         let is_cut = Arc::new(AtomicBool::new(false));
+        let is_silent = Arc::new(AtomicBool::new(false));
         let sent = Arc::new(AtomicU64::new(0));
         let loses_names = Arc::new(AtomicBool::new(false));
         let line = |to: &Arc<Server>, peer, sent: &Arc<AtomicU64>| Ends {
             there: Arc::downgrade(to),
             session: begin(&*to.session_service(), peer),
             is_cut: Arc::clone(&is_cut),
+            is_silent: Arc::clone(&is_silent),
             sent: Arc::clone(sent),
             loses_names: Arc::clone(&loses_names),
             holder: Arc::default(),
@@ -126,7 +130,17 @@ impl Offices {
             let connections: Weak<dyn Connections> = Arc::<Recalls>::downgrade(recalls);
             recalls.service.set_connections(connections);
         }
-        Self { first, berlin, is_cut, loses_names, sent, lines, _recalls: recalls, folder }
+        Self {
+            first,
+            berlin,
+            is_cut,
+            is_silent,
+            loses_names,
+            sent,
+            lines,
+            _recalls: recalls,
+            folder,
+        }
     }
 
     /// Returns the session of the first site's server at berlin.

@@ -182,7 +182,12 @@ impl Dispatcher {
             Ok(upstream) => upstream.is_silent(),
             Err(error) => is_away(error),
         };
-        if is_silent && !is_change {
+        // A lease may outlast the silence, and what is cached under it is newer than the record.
+        let is_cached = || match upstream {
+            Ok(upstream) => upstream.cached(context, request).is_some(),
+            Err(_) => false,
+        };
+        if is_silent && !is_change && !is_cached() {
             let recalled = subject.recall(&self.parts.sites.chains.lock());
             if let Some(recalled) = recalled {
                 self.answer_recalled(context, recalled, done);
