@@ -377,8 +377,8 @@ impl File {
         self.unsent.is_empty() && self.sent.is_empty()
     }
 
-    /// Takes the next chunk if it is due. `most`: the bytes of one request. `are_many`: the chunks of
-    /// all files are many.
+    /// Takes the next chunk if it is due. `most`: the bytes of one request. `are_many`: the chunks
+    /// of all files are many.
     fn take_due(&mut self, now: Duration, most: usize, are_many: bool) -> Option<Chunk> {
         let is_wanted =
             !self.waiting.is_empty() || !self.is_leased || self.unsent.len() > CHUNKS || are_many;

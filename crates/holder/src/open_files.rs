@@ -61,8 +61,8 @@ impl Writes {
         !matches!(self, Self::No | Self::NoWithReadTimes)
     }
 
-    /// Returns whether bytes that were written through such an open, or at the same time by the same
-    /// programs, may be buffered here and lost.
+    /// Returns whether bytes that were written through such an open, or beside it by programs of
+    /// this process, may be buffered here and lost.
     const fn may_lose(self) -> bool {
         matches!(self, Self::Back | Self::BackWithReadTimes | Self::Through)
     }

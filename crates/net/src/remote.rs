@@ -49,6 +49,7 @@ mod round;
 mod sending;
 mod server_list;
 mod servers;
+mod settling;
 mod status;
 mod terms;
 mod window;

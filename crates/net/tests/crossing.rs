@@ -173,7 +173,9 @@ fn a_mutation_that_was_given_up_is_settled_when_it_is_over() {
     let settled = Arc::new(AtomicUsize::new(0));
     let settle = || {
         let settled = Arc::clone(&settled);
-        remote.when_settled(Box::new(move || drop(settled.fetch_add(1, Ordering::SeqCst))));
+        remote.when_settled(Box::new(move || {
+            settled.fetch_add(1, Ordering::SeqCst);
+        }));
     };
     settle();
     assert_eq!(settled.load(Ordering::SeqCst), 1, "nothing was given up");

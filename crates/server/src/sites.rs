@@ -186,7 +186,7 @@ impl Sites {
         if let Some(upstream) = upstreams.get(&site) {
             return Ok(Arc::clone(upstream));
         }
-        // Under the lock of `upstreams`: after `set_address` has written the row, it removes the old
+        // Under the lock of `upstreams`: `set_address` writes the row before it removes the old
         // connection.
         let neighbour = match self.others.lock().get(&site) {
             Some(SiteRow { state: SiteState::Joined { key, .. }, address, .. }) => {

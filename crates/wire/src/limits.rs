@@ -273,8 +273,8 @@ pub const DIRTY_WRITES: usize = 512;
 pub const READ_AHEAD_FILES: usize = 16;
 /// Bytes of a file that the server of a site fetches from another site with one request.
 pub const FETCH_BLOCK_BYTES: usize = 256 << 10;
-/// Bytes that it fetches from another site at a time, most of them ahead of programs that read files
-/// in order: about as many as one session may have under way.
+/// Bytes that it fetches from another site at a time, most of them ahead of programs that read
+/// files in order: about as many as one session may have under way.
 pub const FETCH_AHEAD_BYTES: usize = 4 << 20;
 /// Fetched bytes of files of one other site that it keeps.
 pub const FETCHED_BYTES: usize = 16 << 20;

@@ -40,8 +40,8 @@ impl Pace {
         self.most
     }
 
-    /// Records a reply to a request that was sent at `since`, as one of `beside` that were under way
-    /// then.
+    /// Records a reply to a request that was sent at `since`, as one of `beside` that were under
+    /// way then.
     pub(super) fn note(&mut self, since: Duration, now: Duration, beside: usize) {
         let took = now.saturating_sub(since);
         let fastest = match self.fastest {

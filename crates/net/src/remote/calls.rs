@@ -23,12 +23,12 @@ use crate::key::address::ServerAddress;
 use crate::link::Link;
 use crate::remote::call::{Call, FitsReply};
 use crate::remote::flush::Flush;
-use crate::remote::given_up::Settling;
 use crate::remote::guest_chains::GuestChains;
 use crate::remote::lease_clock::{LeaseClock, Pings};
 use crate::remote::replay_log::ReplayLog;
 use crate::remote::role::{OpenUse, Role};
 use crate::remote::servers::{StoreNews, StoreServers};
+use crate::remote::settling::Settling;
 use crate::remote::status::{OnDir, RemoteStatus};
 use crate::remote::window_bytes::WindowBytes;
 
@@ -86,7 +86,7 @@ pub(super) struct State {
     /// Mutations that are answered and not safe.
     pub(super) replay_log: ReplayLog,
     /// The callbacks that wait until abandoned mutations are over.
-    pub(super) settling: VecDeque<Settling>,
+    pub(super) settling: Settling,
     /// Requests beyond the window.
     pub(super) backlog: VecDeque<Call>,
     /// The open files of programs.
@@ -138,7 +138,7 @@ impl Calls {
             replay_log: ReplayLog::default(),
             waits: 0,
             bytes: WindowBytes::of(limits::SESSION_BYTES),
-            settling: VecDeque::new(),
+            settling: Settling::default(),
             backlog: VecDeque::new(),
             opens: ClientOpens::default(),
             locks: ClientLocks::default(),

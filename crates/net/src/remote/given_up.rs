@@ -10,13 +10,6 @@ use super::call::Call;
 use super::calls::{Answered, State, UnderWay};
 use super::role::Role;
 
-/// A callback that waits until abandoned mutations are over.
-pub(super) struct Settling {
-    /// They have this number or lower ones.
-    last: u64,
-    then: Then,
-}
-
 impl State {
     /// Answers the caller of a request with an error, although the server may still carry the
     /// request out. A mutation stays under way, and the server gets a cancel: it does not begin the
@@ -62,14 +55,18 @@ impl State {
     /// Calls back `then`, by [`State::take_settled`], once no mutation is under way any more that
     /// was abandoned before.
     pub(super) fn when_settled(&mut self, then: Then) {
-        let last = self.under_way.last_key_value().map_or(0, |(number, _)| *number);
-        self.settling.push_back(Settling { last, then });
+        let last = self.last_under_way();
+        self.settling.push(last, then);
     }
 
     /// Has what waits for abandoned mutations wait for those that have new numbers, too.
     pub(super) fn settle_renumbered(&mut self) {
-        let last = self.under_way.last_key_value().map_or(0, |(number, _)| *number);
-        self.settling.iter_mut().for_each(|settling| settling.last = last);
+        let last = self.last_under_way();
+        self.settling.renumber(last);
+    }
+
+    fn last_under_way(&self) -> u64 {
+        self.under_way.last_key_value().map_or(0, |(number, _)| *number)
     }
 
     /// Takes the callbacks whose mutations are over.
@@ -79,10 +76,7 @@ impl State {
         }
         let is_abandoned = |call: &UnderWay| call.done.is_none() && call.mutation > 0;
         let first = self.under_way.iter().find(|(_, call)| is_abandoned(call));
-        let first = first.map_or(u64::MAX, |(number, _)| *number);
-        // In the order of their numbers.
-        let over = self.settling.iter().take_while(|settling| settling.last < first).count();
-        self.settling.drain(..over).map(|settling| settling.then).collect()
+        self.settling.take(first.map(|(number, _)| *number))
     }
 
     /// Ends an open whose caller got an error.

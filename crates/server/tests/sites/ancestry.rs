@@ -109,7 +109,7 @@ fn own_paths_work_while_the_other_site_is_away() {
     assert_eq!(lookup(berlin, ROOT, "other"), Err(Code::HostDown));
     let list = Request::List {
         dir: projects,
-        after: pelago_wire::Cookie::AFTER_DOT_DOT,
+        after: Cookie::AFTER_DOT_DOT,
         behind: None,
         entries: 10,
         attributes: true,
