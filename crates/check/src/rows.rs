@@ -3,8 +3,8 @@
 
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
-    AncestryRow, CachedReply, HighWater, Identity, IndexCommits, Inline, MirrorRow, Moved, NameRow,
-    Orphan, ParentPointer, RevocationRow, Row, SiteRow, Writing, Xattr, XattrNames,
+    AncestryRow, CachedReply, HighWater, Identity, IndexCommits, Inline, IntentRow, MirrorRow,
+    Moved, NameRow, Orphan, ParentPointer, RevocationRow, Row, SiteRow, Writing, Xattr, XattrNames,
 };
 use pelago_store::table;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -43,7 +43,7 @@ impl Check<'_> {
     }
 
     /// Checks the rows that belong to no inode of this site: cached replies, sessions, sites,
-    /// directories of other sites, revocations, and those of the volume.
+    /// directories of other sites, changes of two sites, revocations, and those of the volume.
     pub(super) fn others(&mut self) -> Result<(), CheckError> {
         self.each(&key::all(RowKind::CachedReply), |check, key, value| {
             if Key::parse(key).is_none() || CachedReply::decode(value).is_err() {
@@ -76,6 +76,14 @@ impl Check<'_> {
             if !is_whole {
                 // The next walk writes it again.
                 let repair = Repair::delete("forget the directory of the other site", key);
+                check.report_row(Damage::Row, key, Some(repair));
+            }
+            Ok(())
+        })?;
+        self.each(&key::all(RowKind::Intent), |check, key, value| {
+            if Key::parse(key).is_none() || IntentRow::decode(value).is_err() {
+                // The directory stays as it is: with its name, or without one.
+                let repair = Repair::delete("forget the change of two sites", key);
                 check.report_row(Damage::Row, key, Some(repair));
             }
             Ok(())

@@ -22,6 +22,7 @@
 //! then a shard's state, then one leaf (open inodes, removed files, durability, tables
 //! of opens).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
@@ -29,7 +30,7 @@ use pelago_store::sync::{Mutex, RwLock};
 
 use pelago_store::hash::NameHasher;
 use pelago_store::table::SharedTable;
-use pelago_wire::{ShardId, Time};
+use pelago_wire::{InodeId, ShardId, Time};
 
 use crate::directory::Directories;
 use crate::durability::Durability;
@@ -43,6 +44,7 @@ pub use acl::SetXattr;
 pub use changed_rows::{ChangedRows, RowCut, RowRisk};
 pub use feed::FedChanges;
 pub use file_bytes::{Appended, BytesChange, InlineBytes, WritingRow};
+pub use intents::NameThere;
 pub use list::Page;
 pub use new_inode::NewInode;
 pub use open_inodes::{AttrSource, LiveAttrs};
@@ -68,6 +70,7 @@ mod create;
 mod feed;
 mod file_bytes;
 mod inode_ids;
+mod intents;
 mod interface;
 mod link;
 mod list;
@@ -156,6 +159,8 @@ struct State {
     ids: InodeIds,
     rows: RowCache,
     directories: Directories,
+    /// Own directories that are being removed, and whose names are at another site.
+    closed: HashSet<InodeId>,
     /// Counts moves of directories to another parent, and the times at which the cached rows were
     /// forgotten. While it stays the same, no directory has another parent.
     directory_moves: u64,
@@ -192,6 +197,7 @@ impl Shard {
             ids: InodeIds::new(parts.id, parts.next_id),
             rows: RowCache::new(parts.cache_bytes),
             directories: Directories::default(),
+            closed: HashSet::new(),
             directory_moves: 0,
             changed: Changed::default(),
             feed: None,

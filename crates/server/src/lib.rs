@@ -55,4 +55,5 @@ mod status;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 mod upstream;

@@ -3,7 +3,7 @@
 //! The home of a node is the site in its inode id, so no row is read. A request that names nodes of
 //! two homes is refused: no operation changes two sites at once.
 
-use pelago_wire::{Code, Handle, Name, NewMode, OpenId, Request};
+use pelago_wire::{Code, Handle, InodeId, Name, NewMode, OpenId, Request};
 
 /// The site at which a request is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,11 @@ pub(crate) enum SiteRule<'a> {
     /// It leads from a directory to the node at a name, or to the directory above for `None`. The
     /// home of what it finds may be another site than that of the directory.
     Walk { dir: Handle, to: Option<&'a Name> },
+    /// It removes a directory, whose home may be another site than that of its name.
+    RemoveDir { dir: Handle, name: &'a Name },
+    /// Only the server of another site may send it: it removes a directory of this site whose name
+    /// is at that one, in this directory.
+    RemoveNamedDir { dir: Handle, parent: InodeId, name: &'a Name },
     /// It makes a directory, whose home is this site even if the name is at another one.
     MakeDir { dir: Handle, name: &'a Name, mode: NewMode },
     /// The home of the nodes that it names carries it out alone.
@@ -45,9 +50,14 @@ pub(crate) enum SiteRule<'a> {
 /// the compiler names a new request here.
 pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
     match request {
-        Request::Step { .. } | Request::AddDir { .. } | Request::SiteAddress { .. } => {
-            SiteRule::FromSite
+        Request::Step { .. }
+        | Request::AddDir { .. }
+        | Request::DropDir { .. }
+        | Request::SiteAddress { .. } => SiteRule::FromSite,
+        Request::RemoveNamedDir { dir, parent, name } => {
+            SiteRule::RemoveNamedDir { dir: *dir, parent: *parent, name }
         }
+        Request::RemoveDir { dir, name } => SiteRule::RemoveDir { dir: *dir, name },
         Request::GetLock { open, .. }
         | Request::SetLock { open, .. }
         | Request::ReclaimLock { open, .. } => SiteRule::Lock(*open),
@@ -64,7 +74,6 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         | Request::ReadLink { .. }
         | Request::Link { .. }
         | Request::Unlink { .. }
-        | Request::RemoveDir { .. }
         | Request::Rename { .. }
         | Request::Open { .. }
         | Request::Reopen { .. }
@@ -103,7 +112,7 @@ pub(crate) fn route(
     home_of: impl Fn(OpenId) -> Option<u16>,
 ) -> Route {
     match site_rule(request) {
-        SiteRule::FromSite => {
+        SiteRule::FromSite | SiteRule::RemoveNamedDir { .. } => {
             return match origin {
                 Origin::Site => Route::Here,
                 Origin::Client => Route::Refused(Code::AccessDenied),
@@ -115,7 +124,10 @@ pub(crate) fn route(
                 None => Route::Here,
             };
         }
-        SiteRule::Walk { .. } | SiteRule::MakeDir { .. } | SiteRule::AtHome => {}
+        SiteRule::Walk { .. }
+        | SiteRule::RemoveDir { .. }
+        | SiteRule::MakeDir { .. }
+        | SiteRule::AtHome => {}
     }
     let subjects = request.describe().subjects;
     let of_inodes = subjects.each_inode().map(|ino| ino.site());
@@ -132,7 +144,7 @@ pub(crate) fn route(
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::{InodeId, RenameFlags};
+    use pelago_wire::RenameFlags;
 
     use super::*;
 

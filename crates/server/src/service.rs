@@ -200,7 +200,12 @@ impl LocalService {
             logged_stop,
             stopped,
         };
-        Self { dispatcher: Arc::new(dispatcher) }
+        let dispatcher = Arc::new(dispatcher);
+        if !dispatcher.parts.served.read_only {
+            // Those of the last run.
+            dispatcher.finish_all(Vec::new());
+        }
+        Self { dispatcher }
     }
 
     /// Returns the file locks.

@@ -24,6 +24,7 @@ use pelago_wire::{
 };
 
 use crate::chains::Chains;
+use crate::unfinished::Unfinished;
 use crate::upstream::Upstream;
 
 /// The longest wait until the row of a site is safe.
@@ -38,12 +39,19 @@ pub(crate) struct SiteParts {
     pub(crate) folder: Option<Folder>,
     pub(crate) shard: Arc<Shard>,
     pub(crate) durability: Arc<Durability>,
-    /// The other sites, with their numbers.
-    pub(crate) others: Vec<(u16, SiteRow)>,
+    pub(crate) rows: SiteRows,
     /// The silence of another site after which requests for it fail at once.
     pub(crate) timeout: Duration,
+}
+
+/// What the rows of the table say about other sites.
+pub(crate) struct SiteRows {
+    /// The other sites, with their numbers.
+    pub(crate) others: Vec<(u16, SiteRow)>,
     /// The directories of other sites that lead to own ones.
     pub(crate) chains: Chains,
+    /// Changes of two sites that the last run has not finished.
+    pub(crate) unfinished: Unfinished,
 }
 
 /// The sites of the volume.
@@ -72,6 +80,8 @@ pub(crate) struct Sites {
     pub(crate) chains: Mutex<Chains>,
     /// True while a job writes their rows.
     pub(crate) writes_chains: AtomicBool,
+    /// Changes of two sites that were cut short. A leaf lock.
+    pub(crate) unfinished: Mutex<Unfinished>,
 }
 
 /// The server of another site, as it can be reached.
@@ -103,6 +113,8 @@ pub struct SiteStatus {
     pub silence: Option<Duration>,
     /// Number of requests that were sent to it.
     pub requests: u64,
+    /// Number of directories of the own site whose names there are to be added or removed.
+    pub unfinished: usize,
 }
 
 /// The error of an invitation.
@@ -127,7 +139,8 @@ pub enum InviteError {
 
 impl Sites {
     pub(crate) fn new(parts: SiteParts) -> Self {
-        let SiteParts { own, volume, folder, shard, durability, others, timeout, chains } = parts;
+        let SiteParts { own, volume, folder, shard, durability, rows, timeout } = parts;
+        let SiteRows { others, chains, unfinished } = rows;
         let has_others =
             own != InodeId::ROOT.site() || others.iter().any(|(_, row)| has_joined(row));
         if has_others {
@@ -149,6 +162,7 @@ impl Sites {
             connect: OnceLock::new(),
             chains: Mutex::new(chains),
             writes_chains: AtomicBool::new(false),
+            unfinished: Mutex::new(unfinished),
         }
     }
 
@@ -204,6 +218,7 @@ impl Sites {
     pub(crate) fn status(&self) -> Vec<SiteStatus> {
         let others = self.others.lock().clone();
         let upstreams = self.upstreams.read();
+        let unfinished = self.unfinished.lock();
         let status = |(site, row): (u16, SiteRow)| SiteStatus {
             site,
             has_joined: has_joined(&row),
@@ -211,6 +226,7 @@ impl Sites {
             address: row.address,
             silence: upstreams.get(&site).and_then(|upstream| upstream.silence()),
             requests: upstreams.get(&site).map_or(0, |upstream| upstream.requests()),
+            unfinished: unfinished.count(site),
         };
         others.into_iter().map(status).collect()
     }
@@ -264,6 +280,12 @@ impl Sites {
             true => self.sessions.read().get(&session).copied(),
             false => None,
         }
+    }
+
+    /// Returns whether an earlier session of this site's server has requests that still run.
+    pub(crate) fn has_earlier_session(&self, session: SessionId, peer: SitePeer) -> bool {
+        let sessions = self.sessions.read();
+        sessions.iter().any(|(other, of)| of.site == peer.site && *other < session)
     }
 
     /// Invites a site of this name. `key` is the public key of the invitation, which expires at

@@ -39,7 +39,8 @@ use crate::pool::Pool;
 use crate::recovery::{self, Measured};
 use crate::replaced::ReplacedFiles;
 use crate::service::{self, LocalService};
-use crate::sites::{SiteParts, Sites};
+use crate::sites::{SiteParts, SiteRows, Sites};
+use crate::unfinished::Unfinished;
 
 pub(crate) mod log;
 
@@ -62,9 +63,12 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
         folder: None,
         shard: Arc::clone(shard),
         durability: Arc::clone(durability),
-        others: Vec::new(),
+        rows: SiteRows {
+            others: Vec::new(),
+            chains: Chains::new(0, Vec::new()),
+            unfinished: Unfinished::default(),
+        },
         timeout: Duration::from_secs(10),
-        chains: Chains::new(0, Vec::new()),
     }))
 }
 

@@ -76,6 +76,11 @@ impl Upstream {
         self.line.sent()
     }
 
+    /// Calls `then` once no request is under way any more that was given up before.
+    pub(crate) fn when_settled(&self, then: Then) {
+        self.line.when_settled(then);
+    }
+
     /// Holds back no more writes, has the other site get those that are held back, and calls `then`
     /// once it has answered, or has not in time.
     pub(crate) fn end_write_behind(&self, then: Then) {

@@ -172,6 +172,11 @@ row_kinds! {
         /// The number of the request in the session.
         request: RequestId,
     }
+    /// A change that concerns two sites and is to be finished.
+    Intent = 14, intent {
+        /// The number of the change; of one of a directory, its id.
+        number: u64,
+    }
     /// Another site of the volume, or one that was invited.
     Site = 16, site {
         /// The number of the site.
@@ -222,7 +227,6 @@ impl RowKind {
 pub const RESERVED_KINDS: &[(u8, &str)] = &[
     (11, "quota"),
     (13, "retired"),
-    (14, "intent"),
     (15, "lent"),
     (21, "copy"),
     (23, "keep"),
@@ -448,7 +452,7 @@ mod tests {
     #[test]
     fn kinds_keep_their_numbers() {
         let numbers: Vec<_> = RowKind::ALL.iter().map(|kind| kind.number()).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 18, 19, 20, 22]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 17, 18, 19, 20, 22]);
         for number in 0..=u8::MAX {
             let kind = RowKind::from_number(number);
             assert_eq!(kind.map(RowKind::number), numbers.contains(&number).then_some(number));
@@ -477,6 +481,7 @@ mod tests {
                 cached_reply(SessionId(1), RequestId(2)),
                 Key::CachedReply { session: SessionId(1), request: RequestId(2) },
             ),
+            (intent(7), Key::Intent { number: 7 }),
             (ancestry(A), Key::Ancestry { ino: A }),
             (session(SessionId(3)), Key::Session { session: SessionId(3) }),
             (volume_row(VolumeRow::Identity), Key::Volume { row: VolumeRow::Identity }),

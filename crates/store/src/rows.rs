@@ -12,6 +12,7 @@
 pub use ancestry::{Access, AncestryRow, SeenDir};
 pub use error::{DecodeError, RowError};
 pub use file::{Inline, Orphan, Tag, Writing, Xattr, XattrNames};
+pub use intent::{IntentChange, IntentRow};
 pub use mirror::{MirrorRole, MirrorRow};
 pub use names::{Moved, NameRow, ParentPointer, Partition, SPLIT_MAP_BYTES};
 pub use revocation::RevocationRow;
@@ -25,6 +26,7 @@ mod ancestry;
 mod codec;
 mod error;
 mod file;
+mod intent;
 mod mirror;
 mod names;
 mod revocation;

@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use pelago_store::key::RowKind;
 use pelago_store::rows::{
     Access, AncestryRow, CachedReply, DecodeError, HalfCommits, HighWater, Identity, IndexCommits,
-    Inline, MirrorRole, MirrorRow, Moved, NameRow, Orphan, ParentPointer, Partition, RevocationRow,
-    Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, SeenDir, SiteRow, SiteState, Stamp, Tag, Writing,
-    Xattr, XattrNames,
+    Inline, IntentChange, IntentRow, MirrorRole, MirrorRow, Moved, NameRow, Orphan, ParentPointer,
+    Partition, RevocationRow, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, SeenDir, SiteRow, SiteState,
+    Stamp, Tag, Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{
     FORMAT_VERSION, Format, FormatError, HashSeed, SHARED_STORE, SeedError, TAGS_ARE_COMPLETE,
@@ -151,11 +151,17 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
             "ancestry.root.v1",
             AncestryRow { parent: None, names: vec![], ..ancestry(Access::Unknown) }.encode(STAMP),
         ),
+        ("intent.make.v1", intent(IntentChange::Make).encode(STAMP)),
+        ("intent.remove.v1", intent(IntentChange::Remove).encode(STAMP)),
         (
             "session.era.v1",
             SessionRecord { era: WriteEra(2), ..SessionRecord::new(nonce, peer) }.encode(STAMP),
         ),
     ]
+}
+
+fn intent(change: IntentChange) -> IntentRow {
+    IntentRow { change, parent: InodeId::ROOT, name: Name::new(b"berlin\xff").unwrap() }
 }
 
 fn ancestry(access: Access) -> AncestryRow {
@@ -306,6 +312,7 @@ fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     one::<RevocationRow<'_>>(value, &mut read);
     one::<SiteRow>(value, &mut read);
     one::<AncestryRow>(value, &mut read);
+    one::<IntentRow>(value, &mut read);
     read
 }
 
@@ -415,6 +422,14 @@ fn fields_out_of_range_are_found() {
         let reason = of_ancestry(wrong).unwrap_err().reason;
         assert_eq!(reason, DecodeError::Field("order of the names"));
     }
+    let intent = intent(IntentChange::Remove);
+    let mut value = intent.encode(STAMP);
+    assert_eq!(IntentRow::decode(&value).map(|(_, it)| it), Ok(intent));
+    value[13] = 3;
+    let end = value.len() - 4;
+    let sum = xxh3_64_with_seed(&value[..end], RowKind::Intent.number().into());
+    value[end..].copy_from_slice(&sum.to_le_bytes()[..4]);
+    assert_eq!(IntentRow::decode(&value).unwrap_err().reason, DecodeError::Field("change"));
     let partition = Partition { names: 1, directories: 2, ..Partition::default() };
     let error = Partition::decode(&partition.encode(STAMP)).unwrap_err();
     assert_eq!(error.reason, DecodeError::Field("count of directories"));

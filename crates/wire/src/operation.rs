@@ -420,6 +420,18 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer],
     }
+    DropDir { dir, name } = "dropdir" {
+        effect: ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+        touches: Touches::OldName(at(dir, name)), tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
+    RemoveNamedDir { dir } = "removenameddir" {
+        effect: ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+        touches: Touches::Node(dir.ino), tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
     SiteAddress {} = "siteaddress" {
         effect: Effect::Change { replayed: false, grows: false },
         subjects: Subjects::NONE, guest: ForGuest::Never,

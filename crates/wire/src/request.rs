@@ -418,8 +418,10 @@ pub enum Request {
         to: Option<Name>,
     },
     /// Gives a name to a directory that the asking site has made, and whose rows are safe there.
-    /// Reply: `Done`; `Exists`, `Invalid` if the asking site is not the home of the directory or it
-    /// has a name already, and `AccessDenied` in a session of no site.
+    /// Reply: `Done`, once that is safe, and also for a directory that has a name here; `Exists`,
+    /// `Invalid` if the asking site is not the home of the directory, and `AccessDenied` in a
+    /// session of no site. `Busy` in place of an error while an earlier session of the site may
+    /// still carry the same request out.
     AddDir {
         /// The directory that gets the name.
         dir: Handle,
@@ -427,6 +429,28 @@ pub enum Request {
         name: Name,
         /// The directory that was made.
         made: InodeId,
+    },
+    /// Removes the name of a directory that the asking site is removing, and has closed. Reply:
+    /// `Done`, once that is safe; `NotFound` if the name does not lead to the directory, `Busy` and
+    /// `AccessDenied` as for [`Request::AddDir`].
+    DropDir {
+        /// The directory that has the name.
+        dir: Handle,
+        /// The name.
+        name: Name,
+        /// The directory that is being removed.
+        removed: InodeId,
+    },
+    /// Removes an empty directory whose name is at the asking site. It is closed, and its name is
+    /// asked to be removed, before this is answered. Reply: `Removed`; `NotEmpty`, `Busy` if it is
+    /// being made or removed, and `AccessDenied` in a session of no site.
+    RemoveNamedDir {
+        /// The directory.
+        dir: Handle,
+        /// The directory of the asking site that has the name.
+        parent: InodeId,
+        /// The name.
+        name: Name,
     },
     /// Says where the server of the asking site can be reached. Reply: `Done`, once that is safe;
     /// `Invalid` for what is no address, `AccessDenied` in a session of no site.
@@ -458,7 +482,9 @@ impl Request {
             | Self::Tags { dir, .. }
             | Self::Audited { dir, .. }
             | Self::Step { dir, .. }
-            | Self::AddDir { dir, .. } => each(dir),
+            | Self::AddDir { dir, .. }
+            | Self::DropDir { dir, .. }
+            | Self::RemoveNamedDir { dir, .. } => each(dir),
             Self::GetAttr { node }
             | Self::SetAttr { node, .. }
             | Self::ReadLink { node }
@@ -548,6 +574,8 @@ impl Request {
             | Self::Audited { .. }
             | Self::Step { .. }
             | Self::AddDir { .. }
+            | Self::DropDir { .. }
+            | Self::RemoveNamedDir { .. }
             | Self::SiteAddress { .. }
             | Self::Servers => {}
         }

@@ -227,6 +227,16 @@ fn of_nodes() -> impl Strategy<Value = Request> {
             .prop_map(|(sentence, chain)| Request::Revoke { sentence, chain }),
         (handle(), option::of(name())).prop_map(|(dir, to)| Request::Step { dir, to }),
         (handle(), name(), ino()).prop_map(|(dir, name, made)| Request::AddDir { dir, name, made }),
+        (handle(), name(), ino()).prop_map(|(dir, name, removed)| Request::DropDir {
+            dir,
+            name,
+            removed
+        }),
+        (handle(), ino(), name()).prop_map(|(dir, parent, name)| Request::RemoveNamedDir {
+            dir,
+            parent,
+            name
+        }),
         vec(any::<u8>(), 0..=limits::SITE_ADDRESS_BYTES)
             .prop_map(|address| Request::SiteAddress { address }),
         (handle(), vec(vec(any::<u8>(), 1..200), 0..16), any::<u64>()).prop_map(

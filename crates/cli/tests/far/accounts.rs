@@ -382,6 +382,10 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::Tags => Request::Tags { dir, tags: long_question() },
         Operation::Step => Request::Step { dir, to: Some(new(b'x')) },
         Operation::AddDir => Request::AddDir { dir, name: new(b'x'), made: file.ino },
+        Operation::DropDir => Request::DropDir { dir, name: new(b'x'), removed: file.ino },
+        Operation::RemoveNamedDir => {
+            Request::RemoveNamedDir { dir, parent: file.ino, name: new(b'x') }
+        }
         Operation::SiteAddress => Request::SiteAddress { address: long_address() },
         Operation::Servers => Request::Servers,
         Operation::Attach => {

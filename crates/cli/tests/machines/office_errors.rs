@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 
 use crate::harness::program::until;
+use crate::machines::network::tried;
 use crate::machines::office::Offices;
 
 #[test]
@@ -26,9 +27,41 @@ fn elsewhere() {
     there.does("mkdir plain");
     first.does("mkdir own");
     for hands in [&mut first, &mut there] {
-        hands.fails("rmdir berlin", Errno::OPNOTSUPP);
         hands.fails("rename own berlin", Errno::OPNOTSUPP);
     }
+    drop((first, there));
+    offices.finish();
+}
+
+#[test]
+fn directories_come_and_go_in_both_offices() {
+    let Some(offices) = Offices::new() else { return };
+    let [mut first, mut there] = offices.hands();
+    for _ in 0..3 {
+        there.does("mkdir berlin");
+        first.does("mkdir berlin/first");
+        there.does("mkdir berlin/first/deep");
+        for hands in [&mut first, &mut there] {
+            hands.fails("rmdir berlin", Errno::NOTEMPTY);
+            hands.fails("rmdir berlin/first", Errno::NOTEMPTY);
+        }
+        first.does("rmdir berlin/first/deep");
+        there.does("rmdir berlin/first");
+        first.does("rmdir berlin");
+        for hands in [&mut first, &mut there] {
+            hands.fails("rmdir berlin", Errno::NOENT);
+            assert_eq!(hands.does("list ."), "");
+        }
+    }
+    there.does("mkdir berlin");
+    offices.lab.network.cut(&offices.first);
+    there.fails_by("rmdir berlin", &[Errno::TIMEDOUT, Errno::HOSTDOWN]);
+    offices.lab.network.join(&offices.first);
+    until("it is gone, or can be removed", || {
+        let removed = tried(&offices.berlin, "rmdir ~/berlin/files/berlin");
+        removed.code == Some(0) || removed.err.contains("No such file")
+    });
+    assert_eq!(first.does("list ."), "");
     drop((first, there));
     offices.finish();
 }

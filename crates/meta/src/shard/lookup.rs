@@ -133,8 +133,11 @@ impl Locked<'_> {
     /// Checks that a handle is that of a directory, and loads its counts into memory.
     ///
     /// # Errors
-    /// `Stale`, `NotDirectory`.
+    /// `Stale`, `NotDirectory`; `NotFound` for one that is being removed, as Linux has it.
     pub(super) fn load_directory(&mut self, dir: Handle) -> Result<(), Error> {
+        if !self.state.closed.is_empty() && self.state.closed.contains(&dir.ino) {
+            return Err(Code::NotFound.into());
+        }
         if self.state.directories.get(dir.ino).is_some() {
             return Ok(());
         }

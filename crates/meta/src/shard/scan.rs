@@ -122,7 +122,7 @@ pub(super) fn find_embedded(
 /// `None` if it was removed, or needs no scan any more.
 pub(super) fn begin(locked: &mut Locked<'_>, dir: InodeId) -> Result<Option<Scan>, Error> {
     match locked.load_directory(Handle::own(dir)) {
-        Err(error) if error.code == Code::Stale => return Ok(None),
+        Err(error) if matches!(error.code, Code::Stale | Code::NotFound) => return Ok(None),
         loaded => loaded?,
     }
     let table = &locked.shard.table;

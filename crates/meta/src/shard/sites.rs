@@ -16,6 +16,7 @@ use pelago_wire::{Attr, Code, Context, Entry, Error, Handle, InodeId, Name, Repl
 
 use super::acl::Rights;
 use super::create::{new_id, new_rnode};
+use super::intents::NameThere;
 use super::new_inode::NewInode;
 use super::txn::{DirEntryKey, Txn};
 use super::{Shard, stored};
@@ -130,7 +131,8 @@ impl Shard {
         self.entry(Handle::own(parent)).map(Stepped::from)
     }
 
-    /// Creates a directory that will get its name at another site. Until then it has no name.
+    /// Creates a directory that will get its name at another site, and records that. Until then it
+    /// has no name.
     ///
     /// # Errors
     /// `Invalid` if the inherited list cannot be decoded; `NoSpace`; if the table fails.
@@ -139,6 +141,7 @@ impl Shard {
         context: &Context,
         new: NewInode,
         inherited: &Inherited,
+        at: &NameThere,
         now: Time,
     ) -> Result<Entry, Error> {
         let list = match &inherited.default_acl {
@@ -156,27 +159,17 @@ impl Shard {
         let attr = Attr { links: 2, ..node.rnode.attr() };
         let handle = node.handle();
         txn.put_node(node);
+        txn.put_making(ino, at);
         txn.commit()?;
         Ok(Entry { handle, attr })
     }
 
-    /// Removes a directory that was created here and got no name.
+    /// Adds the name of a directory that the server of another site created. Does nothing if the
+    /// directory has a name here: it was added before, and may have moved since.
     ///
     /// # Errors
-    /// `Stale`; `NotEmpty`; if the table fails.
-    pub fn discard_nameless_dir(&self, dir: Handle, now: Time) -> Result<(), Error> {
-        let mut txn = self.begin_removal(OpContext::by(&Context::direct(0, 0), now));
-        let node = txn.node(dir)?;
-        super::remove::expect_empty(&txn, dir.ino)?;
-        super::remove::discard_directory(&mut txn, &node)?;
-        txn.commit().map(drop)
-    }
-
-    /// Adds the name of a directory that the server of another site created.
-    ///
-    /// # Errors
-    /// `Exists`; `Invalid` if the directory is not of another site, or has a name; `Stale`,
-    /// `NotDirectory` for the directory of the name.
+    /// `Exists`; `Invalid` if the directory is not of another site; `Stale`, `NotDirectory` for the
+    /// directory of the name.
     pub fn add_dir(
         &self,
         context: &Context,
@@ -190,16 +183,43 @@ impl Shard {
         }
         let key = self.entry_key(dir.ino, name);
         let mut txn = self.begin(OpContext::by(context, now));
+        if stored::first_name_of(&*self.table, made)?.is_some() {
+            return Ok(());
+        }
         txn.load_directory(Handle::own(dir.ino))?;
         if txn.named(&key)?.is_some() {
             return Err(Code::Exists.into());
         }
-        if stored::first_name_of(&*self.table, made)?.is_some() {
-            return Err(Code::Invalid.into());
-        }
         txn.flag_dirty(dir.ino);
         txn.put_name(&key, &Node::elsewhere(made, now));
         txn.store_reply(&Reply::Done);
+        txn.commit().map(drop)
+    }
+
+    /// Removes the name of a directory of another site, which that site is removing.
+    ///
+    /// # Errors
+    /// `NotFound` if the name does not lead to the directory; `Stale`, `NotDirectory` for the
+    /// directory of the name.
+    pub fn drop_dir(
+        &self,
+        context: &Context,
+        dir: Handle,
+        name: &Name,
+        removed: InodeId,
+        now: Time,
+    ) -> Result<(), Error> {
+        let key = self.entry_key(dir.ino, name);
+        let mut txn = self.begin_removal(OpContext::by(context, now));
+        txn.load_directory(Handle::own(dir.ino))?;
+        let leads_there = txn.named(&key)?.is_some_and(|named| named.ino == removed);
+        if self.is_home_of(removed) || !leads_there {
+            return Err(Code::NotFound.into());
+        }
+        txn.flag_dirty(dir.ino);
+        txn.remove_name(&key, &Node::elsewhere(removed, now), false);
+        txn.store_reply(&Reply::Done);
+        txn.batch.allow_reserve();
         txn.commit().map(drop)
     }
 }

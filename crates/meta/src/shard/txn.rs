@@ -113,6 +113,8 @@ enum MemoryChange {
     /// A directory, and its new parent.
     DirectoryMoved(InodeId, InodeId),
     DirectoryTimeSet(InodeId, Time),
+    /// A directory, and whether it is closed.
+    DirectoryClosed(InodeId, bool),
     ReplyStored(ReplyStored),
 }
 
@@ -353,6 +355,11 @@ impl<'a> Txn<'a> {
         self.changes.push(MemoryChange::DirectoryMoved(ino, parent));
     }
 
+    /// Closes a directory, or opens it again.
+    pub(super) fn set_closed(&mut self, ino: InodeId, is_closed: bool) {
+        self.changes.push(MemoryChange::DirectoryClosed(ino, is_closed));
+    }
+
     /// Sets the `mtime` of a directory to any time, as `utimensat` does.
     pub(super) fn set_directory_mtime(&mut self, ino: InodeId, mtime: Time) {
         self.changes.push(MemoryChange::DirectoryTimeSet(ino, mtime));
@@ -378,7 +385,7 @@ impl MemoryChange {
             | Self::DirectoryMoved(ino, _)
             | Self::DirectoryRemoved(ino)
             | Self::DirectoryTimeSet(ino, _) => feed.add(Handle::own(*ino)),
-            Self::ReplyStored(_) | Self::FileRemoved(_) => {}
+            Self::ReplyStored(_) | Self::FileRemoved(_) | Self::DirectoryClosed(..) => {}
         }
     }
 
@@ -408,7 +415,8 @@ impl MemoryChange {
             }
             Self::NodeRemoved(ino)
             | Self::DirectoryMade(ino, _)
-            | Self::DirectoryTimeSet(ino, _) => each(inode(ino), Access::Write),
+            | Self::DirectoryTimeSet(ino, _)
+            | Self::DirectoryClosed(ino, _) => each(inode(ino), Access::Write),
             Self::ReplyStored(_) | Self::FileRemoved(_) => {}
         }
     }
@@ -465,6 +473,8 @@ impl State {
                     directory.parent = Some(parent);
                 }
             }
+            MemoryChange::DirectoryClosed(ino, true) => drop(self.closed.insert(ino)),
+            MemoryChange::DirectoryClosed(ino, false) => drop(self.closed.remove(&ino)),
             MemoryChange::ReplyStored(stored) => self.replies.apply(stored),
             MemoryChange::DirectoryTimeSet(ino, mtime) => {
                 if let Some(directory) = self.directories.get_mut(ino) {

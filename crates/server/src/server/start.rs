@@ -30,7 +30,8 @@ use crate::host::Host;
 use crate::memory::MEMORY_BYTES;
 use crate::policy::Policy;
 use crate::recovery::{self, Measured, RecoveryReport};
-use crate::sites::{SiteParts, Sites};
+use crate::sites::{SiteParts, SiteRows, Sites};
+use crate::unfinished::Unfinished;
 
 impl Server {
     /// Serves the volume in `dir`, which is created if it does not exist. When this returns, the
@@ -163,16 +164,18 @@ fn recover(
     host.space.refresh().map_err(failed)?;
     let sessions = shard.earlier_sessions().map_err(failed)?;
     let revoked = shard.revocations().map_err(failed)?;
-    let others = shard.sites().map_err(failed)?;
-    let chains = Chains::new(parts.shard.site, shard.ancestry().map_err(failed)?);
+    let of_sites = SiteRows {
+        others: shard.sites().map_err(failed)?,
+        chains: Chains::new(parts.shard.site, shard.ancestry().map_err(failed)?),
+        unfinished: Unfinished::new(shard.take_up_intents().map_err(failed)?),
+    };
     let folder = volume.map(|open| open.volume.folder().clone());
     // The folder of a shared store is not this server's alone.
     let is_audited = !options.read_only && volume.is_some_and(|open| !open.volume.is_shared());
     let audited = is_audited.then(|| Arc::clone(&host.pool));
     let of_policy = folder.clone().or(guests);
     let policy = Arc::new(Policy::new(parts.volume, of_policy, revoked, audited));
-    let sites =
-        sites(&parts, folder, &shard, &durability, (others, chains), options.remote_timeout);
+    let sites = sites(&parts, folder, &shard, &durability, of_sites, options.remote_timeout);
     let core = Core {
         host,
         grace: grace(&sessions, &options),
@@ -204,19 +207,17 @@ fn sites(
     folder: Option<Folder>,
     shard: &Arc<Shard>,
     durability: &Arc<Durability>,
-    others: (Vec<(u16, SiteRow)>, Chains),
+    rows: SiteRows,
     timeout: Duration,
 ) -> Arc<Sites> {
-    let (others, chains) = others;
     Arc::new(Sites::new(SiteParts {
         own: parts.shard.site,
         volume: parts.volume,
         folder,
         shard: Arc::clone(shard),
         durability: Arc::clone(durability),
-        others,
+        rows,
         timeout,
-        chains,
     }))
 }
 

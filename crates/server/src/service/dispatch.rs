@@ -341,6 +341,8 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         | Request::Audited { .. }
         | Request::Step { .. }
         | Request::AddDir { .. }
+        | Request::DropDir { .. }
+        | Request::RemoveNamedDir { .. }
         | Request::SiteAddress { .. }
         | Request::Servers => 0,
     };

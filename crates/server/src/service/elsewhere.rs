@@ -5,14 +5,18 @@
 //! the other.
 
 mod ancestry;
+mod finish;
 mod make_dir;
+mod remove_dir;
 mod walk;
 
 use std::sync::Arc;
 
-use pelago_wire::{Bulk, Code, Context, Done, Effect, Error, Reply, Request, SessionId};
+use pelago_meta::shard::NameThere;
+use pelago_wire::{Bulk, Code, Context, Done, Effect, Error, Handle, Reply, Request, SessionId};
 
 use self::make_dir::DirThere;
+use self::remove_dir::NamedDir;
 use self::walk::Walk;
 use super::execute::Executor;
 use super::{Dispatcher, ErrorReport, OpResult, Outcome, Submission};
@@ -53,7 +57,22 @@ impl Dispatcher {
                 let walk = Walk { dir, to: to.cloned() };
                 self.walk_from_here(context, walk, submission)
             }
+            SiteRule::RemoveDir { dir, name } if origin == Origin::Client => {
+                let name = name.clone();
+                self.remove_dir_by_name(context, dir, name, submission)
+            }
+            SiteRule::RemoveNamedDir { dir, parent, name } => {
+                let at = NameThere { parent, name: name.clone() };
+                let removed = Request::RemoveDir { dir: Handle::own(parent), name: name.clone() };
+                let done = self.learning(&removed, (submission.later)());
+                match sites.of_session(session).is_some_and(|peer| peer.site == parent.site()) {
+                    true => self.remove_named_dir(NamedDir { context: *context, dir, at }, done),
+                    false => done(Err(Code::Invalid.into())),
+                }
+                None
+            }
             SiteRule::Walk { .. }
+            | SiteRule::RemoveDir { .. }
             | SiteRule::FromSite
             | SiteRule::Lock(_)
             | SiteRule::MakeDir { .. }
@@ -94,8 +113,15 @@ impl Dispatcher {
                 let made = DirThere { upstream, context: *context, dir, name, mode };
                 self.make_dir_there(made, done);
             }
-            // The router never sends the first two to another site.
-            SiteRule::FromSite | SiteRule::Lock(_) | SiteRule::AtHome => {
+            SiteRule::RemoveDir { dir, name } => {
+                let name = name.clone();
+                self.remove_dir_there(upstream, *context, dir, name, done);
+            }
+            // The router sends only the last one to another site.
+            SiteRule::FromSite
+            | SiteRule::RemoveNamedDir { .. }
+            | SiteRule::Lock(_)
+            | SiteRule::AtHome => {
                 let done = self.ends_open_there(&upstream, context.session, &request, done);
                 upstream.ask(context, request, bulk, done);
             }

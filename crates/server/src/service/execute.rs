@@ -146,6 +146,8 @@ impl Executor<'_> {
             Request::Audited { dir, after } => self.audited(*dir, *after),
             Request::Step { dir, to } => self.step(*dir, to.as_ref()),
             Request::AddDir { dir, name, made } => self.add_dir(*dir, name, *made),
+            Request::DropDir { dir, name, removed } => self.drop_dir(*dir, name, *removed),
+            Request::RemoveNamedDir { dir, parent, name } => self.close_dir(*dir, *parent, name),
             Request::SiteAddress { address } => self.site_address(address),
             Request::Servers => self.servers(),
         }

@@ -83,6 +83,8 @@ impl Executor<'_> {
             | Request::Audited { .. }
             | Request::Step { .. }
             | Request::AddDir { .. }
+            | Request::DropDir { .. }
+            | Request::RemoveNamedDir { .. }
             | Request::SiteAddress { .. }
             | Request::Servers => self.execute_new(request),
         }

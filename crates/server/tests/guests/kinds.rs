@@ -75,7 +75,9 @@ const fn rule(operation: Operation) -> Rule {
         // It has no right to audit.
         | Operation::Audited
         | Operation::Step
-        | Operation::AddDir => Rule::NeverOnNode,
+        | Operation::AddDir
+        | Operation::DropDir
+        | Operation::RemoveNamedDir => Rule::NeverOnNode,
         Operation::GetLock
         | Operation::SetLock
         | Operation::ReclaimLock
@@ -146,6 +148,8 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::Audited
         | Operation::Step
         | Operation::AddDir
+        | Operation::DropDir
+        | Operation::RemoveNamedDir
         | Operation::SiteAddress
         | Operation::Servers => about_node(operation, target),
     }
@@ -249,6 +253,14 @@ fn about_node(operation: Operation, target: Target) -> Request {
         Operation::AddDir => {
             let made = InodeId::new(7, 0, 9).unwrap();
             Request::AddDir { dir: node, name: Name::new(b"theirs").unwrap(), made }
+        }
+        Operation::DropDir => {
+            let removed = InodeId::new(7, 0, 9).unwrap();
+            Request::DropDir { dir: node, name: Name::new(b"theirs").unwrap(), removed }
+        }
+        Operation::RemoveNamedDir => {
+            let parent = InodeId::new(7, 0, 9).unwrap();
+            Request::RemoveNamedDir { dir: node, parent, name: Name::new(b"theirs").unwrap() }
         }
         Operation::SiteAddress => Request::SiteAddress { address: b"h:1".to_vec() },
         Operation::Servers => Request::Servers,

@@ -125,6 +125,8 @@ fn what_only_a_site_may_ask_is_refused_to_others() {
         for request in [
             Request::Step { dir, to: None },
             Request::AddDir { dir, name: name.clone(), made },
+            Request::DropDir { dir, name: name.clone(), removed: made },
+            Request::RemoveNamedDir { dir, parent: made, name: name.clone() },
             Request::SiteAddress { address: b"h:1".to_vec() },
         ] {
             let asked = ask(&offices.first, session, request.clone());
@@ -134,8 +136,13 @@ fn what_only_a_site_may_ask_is_refused_to_others() {
     // In a volume of one site too.
     let folder = tempfile::tempdir().unwrap();
     let alone = founded(&folder);
-    let request = Request::AddDir { dir, name, made };
-    assert_eq!(ask(&alone, SessionId::DIRECT, request).err(), Some(Code::AccessDenied));
+    for request in [
+        Request::AddDir { dir, name: name.clone(), made },
+        Request::DropDir { dir, name: name.clone(), removed: made },
+        Request::RemoveNamedDir { dir, parent: made, name },
+    ] {
+        assert_eq!(ask(&alone, SessionId::DIRECT, request).err(), Some(Code::AccessDenied));
+    }
     let step = Request::Step { dir, to: None };
     assert_eq!(ask(&alone, SessionId::DIRECT, step).err(), Some(Code::AccessDenied));
 }

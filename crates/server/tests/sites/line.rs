@@ -16,6 +16,15 @@ use pelago_wire::{
 /// The time for which leases are granted: longer than any test takes.
 const LEASE: Duration = Duration::from_secs(3600);
 
+/// What is lost of a step of a change of two sites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Losing {
+    #[default]
+    Nothing,
+    Requests,
+    Answers,
+}
+
 /// The parts of a line to a server.
 #[derive(Clone)]
 pub(super) struct Ends {
@@ -26,13 +35,20 @@ pub(super) struct Ends {
     pub(super) is_silent: Arc<AtomicBool>,
     /// Requests that were sent.
     pub(super) sent: Arc<AtomicU64>,
-    /// The answer to an AddDir is lost, and its caller hears that it was interrupted.
-    pub(super) loses_names: Arc<AtomicBool>,
+    /// The steps of changes of two sites that are lost. Their callers hear that they were
+    /// interrupted.
+    pub(super) losing: Arc<Mutex<Losing>>,
     /// The holder of the leases of this session.
     pub(super) holder: Arc<Mutex<Option<Weak<dyn LeaseHolder>>>>,
 }
 
 impl Ends {
+    /// Connects a server to the other end. No recalls reach it.
+    pub(super) fn connect(&self, from: &Server) {
+        let ends = self.clone();
+        from.set_connect(Box::new(move |_| Some(Arc::new(Line(ends.clone())))));
+    }
+
     /// Ends all leases, as their time does.
     pub(super) fn end_leases(&self) {
         let holder = self.holder.lock().as_ref().and_then(Weak::upgrade);
@@ -48,7 +64,7 @@ pub(super) struct Line(pub(super) Ends);
 impl Line {
     /// Sends a request. `leases` are asked for on its answer.
     fn send(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
-        let Ends { there, session, sent, loses_names, .. } = &self.0;
+        let Ends { there, session, sent, losing, .. } = &self.0;
         sent.fetch_add(1, Ordering::AcqRel);
         let Some(there) = there.upgrade() else {
             return done(Err(Code::TimedOut.into()), Granted::default());
@@ -57,8 +73,15 @@ impl Line {
         // A number of its own for each change, as a connection gives.
         let mutation = if request.is_mutation() { context.request.0 } else { 0 };
         let context = Context { session: *session, mutation, ..*context };
-        let loses = loses_names.load(Ordering::Acquire);
-        let is_lost = loses && matches!(request, Request::AddDir { .. });
+        let is_step = matches!(
+            request,
+            Request::AddDir { .. } | Request::DropDir { .. } | Request::RemoveNamedDir { .. }
+        );
+        let losing = if is_step { *losing.lock() } else { Losing::Nothing };
+        if losing == Losing::Requests {
+            return done(Err(Code::Interrupted.into()), Granted::default());
+        }
+        let is_lost = losing == Losing::Answers;
         let tells = request.tells();
         let facts = (tells != Tells::Nothing).then(|| (tells.node(), tells.names()));
         let opens_for_writing = request.opens().made().is_some_and(|(_, flags)| flags.write);

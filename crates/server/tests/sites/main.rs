@@ -8,4 +8,5 @@ mod elsewhere;
 mod joining;
 mod leases;
 mod line;
+mod remove_dir;
 mod world;

@@ -17,7 +17,7 @@ use pelago_wire::{
     RequestId, SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal,
 };
 
-use super::line::{Ends, Line, Recalls};
+use super::line::{Ends, Line, Losing, Recalls};
 use crate::harness::rig::{DEADLINE, entry, name};
 
 /// Longer than any test takes.
@@ -69,8 +69,8 @@ pub(super) struct Offices {
     pub(super) is_cut: Arc<AtomicBool>,
     /// Makes the line silent for a shorter time than leases last.
     pub(super) is_silent: Arc<AtomicBool>,
-    /// Loses the answers to AddDir.
-    pub(super) loses_names: Arc<AtomicBool>,
+    /// Loses steps of changes of two sites.
+    pub(super) losing: Arc<Mutex<Losing>>,
     /// Requests that berlin has sent.
     pub(super) sent: Arc<AtomicU64>,
     lines: [Ends; 2],
@@ -110,14 +110,14 @@ impl Offices {
         let is_cut = Arc::new(AtomicBool::new(false));
         let is_silent = Arc::new(AtomicBool::new(false));
         let sent = Arc::new(AtomicU64::new(0));
-        let loses_names = Arc::new(AtomicBool::new(false));
+        let losing: Arc<Mutex<Losing>> = Arc::default();
         let line = |to: &Arc<Server>, peer, sent: &Arc<AtomicU64>| Ends {
             there: Arc::downgrade(to),
             session: begin(&*to.session_service(), peer),
             is_cut: Arc::clone(&is_cut),
             is_silent: Arc::clone(&is_silent),
             sent: Arc::clone(sent),
-            loses_names: Arc::clone(&loses_names),
+            losing: Arc::clone(&losing),
             holder: Arc::default(),
         };
         let lines = [
@@ -130,22 +130,22 @@ impl Offices {
             let connections: Weak<dyn Connections> = Arc::<Recalls>::downgrade(recalls);
             recalls.service.set_connections(connections);
         }
-        Self {
-            first,
-            berlin,
-            is_cut,
-            is_silent,
-            loses_names,
-            sent,
-            lines,
-            _recalls: recalls,
-            folder,
-        }
+        Self { first, berlin, is_cut, is_silent, losing, sent, lines, _recalls: recalls, folder }
     }
 
     /// Returns the session of the first site's server at berlin.
     pub(super) fn first_at_berlin(&self) -> SessionId {
         self.lines[1].session
+    }
+
+    /// Returns the line from berlin to the first site.
+    pub(super) fn line_to_first(&self) -> Ends {
+        self.lines[0].clone()
+    }
+
+    /// Ends the session of berlin's server at the first site.
+    pub(super) fn end_session_of_berlin(&self) {
+        self.first.session_service().end_session(self.lines[0].session);
     }
 
     /// Cuts the line, and waits until the leases have ended; or heals it.
@@ -232,6 +232,16 @@ pub(super) fn ask_as(
 
 pub(super) fn refusal(admitted: Result<SitePeer, SiteRefusal>) -> String {
     admitted.unwrap_err().0
+}
+
+pub(super) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("still not: {what}");
 }
 
 /// Returns the path of the folder of berlin.

@@ -152,6 +152,8 @@ requests! {
     48 Step { dir: Handle, to: Option<Name> } -> Stepped;
     49 AddDir { dir: Handle, name: Name, made: InodeId } -> Done;
     50 SiteAddress { address: Address } -> Done;
+    51 DropDir { dir: Handle, name: Name, removed: InodeId } -> Done;
+    52 RemoveNamedDir { dir: Handle, parent: InodeId, name: Name } -> Removed;
     72 Servers {} -> Servers;
 }
 

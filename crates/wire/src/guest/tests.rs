@@ -189,6 +189,8 @@ fn others() -> Vec<Case> {
         (found, Request::Tags { dir: DIR, tags }),
         (of_servers, Request::Step { dir: DIR, to: None }),
         (of_servers, Request::AddDir { dir: DIR, name: name(), made: InodeId::ROOT }),
+        (of_servers, Request::DropDir { dir: DIR, name: name(), removed: InodeId::ROOT }),
+        (of_servers, Request::RemoveNamedDir { dir: DIR, parent: InodeId::ROOT, name: name() }),
         (of_servers, Request::SiteAddress { address: Vec::new() }),
         (of_servers, Request::Servers),
     ];

@@ -306,6 +306,8 @@ fn searches() -> Vec<(&'static str, Request)> {
         ("", Request::Step { dir: NODE, to: Some(name("berlin")) }),
         (".parent", Request::Step { dir: NODE, to: None }),
         ("", Request::AddDir { dir: NODE, name: name("berlin"), made: NODE.ino }),
+        ("", Request::DropDir { dir: NODE, name: name("berlin"), removed: NODE.ino }),
+        ("", Request::RemoveNamedDir { dir: NODE, parent: NODE.ino, name: name("berlin") }),
         ("", Request::SiteAddress { address: b"office.example:7440".to_vec() }),
         ("", Request::Servers),
     ]

@@ -3,13 +3,13 @@
 //! A tree of two sites is made of two shards. What the server of one asks the other, the test asks
 //! it.
 
-use pelago_store::rows::{Access, AncestryRow, SeenDir};
+use pelago_store::rows::{Access, AncestryRow, IntentChange, IntentRow, SeenDir};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{Attr, Error, limits};
 
 use super::*;
 use crate::recovery::{self, FirstRows};
-use crate::shard::{Ancestors, Inherited, Stepped};
+use crate::shard::{Ancestors, Inherited, NameThere, Stepped};
 
 const REPLACE: RenameFlags = RenameFlags::Replace;
 
@@ -37,10 +37,17 @@ fn site(number: u16) -> Rig {
 fn dir_there(own: &Rig, other: &Rig, parent: Handle, text: &str) -> Handle {
     let new = NewInode::directory(NewMode::exactly(0o755));
     let inherited = Inherited { parent: other.shard.attr(parent).unwrap(), default_acl: None };
-    let made = own.shard.make_nameless_dir(&CALLER, new, &inherited, at(2)).unwrap();
+    let place = NameThere { parent: parent.ino, name: name(text) };
+    let made = own.shard.make_nameless_dir(&CALLER, new, &inherited, &place, at(2)).unwrap();
     let ino = made.handle.ino;
     other.shard.add_dir(&CALLER, parent, &name(text), ino, at(2)).unwrap();
+    own.shard.end_making(ino).unwrap();
     made.handle
+}
+
+/// The name `berlin` in the root.
+fn in_root() -> NameThere {
+    NameThere { parent: InodeId::ROOT, name: name("berlin") }
 }
 
 fn code<T>(result: Result<T, Error>) -> Option<Code> {
@@ -54,7 +61,7 @@ fn a_table_of_another_site_has_no_root() {
     let new = NewInode::directory(NewMode::exactly(0o755));
     let parent = Attr::empty(InodeId::ROOT, FileKind::Directory);
     let inherited = Inherited { parent, default_acl: None };
-    let made = rig.shard.make_nameless_dir(&CALLER, new, &inherited, at(2)).unwrap();
+    let made = rig.shard.make_nameless_dir(&CALLER, new, &inherited, &in_root(), at(2)).unwrap();
     assert_eq!(made.handle.ino.site(), 3);
     assert_eq!((made.attr.links, made.attr.uid), (2, CALLER.uid));
     // It has no name, and can be used all the same: its own names are here.
@@ -64,10 +71,85 @@ fn a_table_of_another_site_has_no_root() {
     assert_eq!(code(rig.shard.parent(made.handle)), Some(Code::Elsewhere));
     let cold = Rig { shard: Shard::new(parts_of(&rig, 3)), table: rig.table.clone() };
     assert_eq!(cold.names(made.handle), strings(&["file"]));
-    assert_eq!(code(rig.shard.discard_nameless_dir(made.handle, at(4))), Some(Code::NotEmpty));
+    let ino = made.handle.ino;
+    assert_eq!(code(rig.shard.remove_nameless_dir(ino, at(4))), Some(Code::NotEmpty));
     rig.shard.unlink(made.handle, &name("file"), at(4)).unwrap();
-    rig.shard.discard_nameless_dir(made.handle, at(4)).unwrap();
+    let attr = rig.shard.remove_nameless_dir(ino, at(4)).unwrap();
+    assert_eq!((attr.links, attr.ctime), (0, at(4)));
     assert_eq!(code(rig.shard.attr(made.handle)), Some(Code::Stale));
+    assert_eq!(rig.shard.take_up_intents().unwrap(), []);
+}
+
+#[test]
+fn a_new_directory_is_to_get_its_name_until_it_has_it() {
+    let own = site(3);
+    let other = site(0);
+    let new = NewInode::directory(NewMode::exactly(0o755));
+    let inherited = Inherited { parent: other.shard.attr(ROOT).unwrap(), default_acl: None };
+    let made = own.shard.make_nameless_dir(&CALLER, new, &inherited, &in_root(), at(2)).unwrap();
+    let ino = made.handle.ino;
+    let cold = Rig { shard: Shard::new(parts_of(&own, 3)), table: own.table.clone() };
+    let NameThere { parent, name: text } = in_root();
+    let row = IntentRow { change: IntentChange::Make, parent, name: text };
+    assert_eq!(cold.shard.take_up_intents().unwrap(), [(ino, row)]);
+    // It is not being removed: it can be used.
+    cold.file(made.handle, "file", 3);
+    // The name is added once, however often it is asked for, and wherever it has moved.
+    for _ in 0..2 {
+        other.shard.add_dir(&CALLER, ROOT, &name("berlin"), ino, at(2)).unwrap();
+    }
+    other.rename(ROOT, "berlin", ROOT, "b", REPLACE).unwrap();
+    other.shard.add_dir(&CALLER, ROOT, &name("berlin"), ino, at(4)).unwrap();
+    assert_eq!(other.names(ROOT), strings(&["b"]));
+    cold.shard.end_making(ino).unwrap();
+    assert_eq!(cold.shard.take_up_intents().unwrap(), []);
+}
+
+#[test]
+fn a_directory_that_is_being_removed_is_closed_also_after_a_start() {
+    let own = site(3);
+    let other = site(0);
+    let dir = dir_there(&own, &other, ROOT, "berlin");
+    own.file(dir, "file", 1);
+    let close = |rig: &Rig| rig.shard.close_dir(dir, &in_root(), at(3));
+    assert_eq!(code(close(&own)), Some(Code::NotEmpty));
+    own.shard.unlink(dir, &name("file"), at(3)).unwrap();
+    assert_eq!(close(&own).unwrap().ino, dir.ino);
+    assert_eq!(code(close(&own)), Some(Code::Busy));
+    let is_closed = |rig: &Rig| {
+        let create = NewInode::file(NewMode::exactly(0o644));
+        let made = rig.shard.create(&CALLER, dir, &name("late"), create, at(4));
+        assert_eq!(code(made), Some(Code::NotFound));
+        let sub = NewInode::directory(NewMode::exactly(0o755));
+        let made = rig.shard.create(&CALLER, dir, &name("late"), sub, at(4));
+        assert_eq!(code(made), Some(Code::NotFound));
+        assert_eq!(code(rig.shard.lookup(dir, &name("late"))), Some(Code::NotFound));
+        // It is still there.
+        assert_eq!(rig.shard.attr(dir).unwrap().links, 2);
+    };
+    is_closed(&own);
+    let cold = Rig { shard: Shard::new(parts_of(&own, 3)), table: own.table.clone() };
+    assert_eq!(cold.shard.take_up_intents().unwrap().len(), 1);
+    is_closed(&cold);
+    cold.shard.open_dir_again(dir.ino).unwrap();
+    cold.file(dir, "file", 5);
+    cold.shard.unlink(dir, &name("file"), at(6)).unwrap();
+    close(&cold).unwrap();
+    // Another name, and a name that leads to another directory, are not removed.
+    let dropped = |text: &str, ino| other.shard.drop_dir(&CALLER, ROOT, &name(text), ino, at(7));
+    assert_eq!(code(dropped("munich", dir.ino)), Some(Code::NotFound));
+    let second = dir_there(&own, &other, ROOT, "second");
+    assert_eq!(code(dropped("second", dir.ino)), Some(Code::NotFound));
+    dropped("berlin", dir.ino).unwrap();
+    assert_eq!(other.names(ROOT), strings(&["second"]));
+    assert_eq!(other.shard.attr(ROOT).unwrap().links, 3);
+    assert_eq!(code(other.shard.step_up(dir)), Some(Code::Elsewhere));
+    assert_eq!(cold.shard.remove_nameless_dir(dir.ino, at(8)).unwrap().links, 0);
+    assert_eq!(code(cold.shard.attr(dir)), Some(Code::Stale));
+    assert_eq!(cold.shard.take_up_intents().unwrap(), []);
+    // One that has its name here is removed by that.
+    let local = own.dir(second, "local", 9);
+    assert_eq!(code(own.shard.close_dir(local.handle, &in_root(), at(9))), Some(Code::Invalid));
 }
 
 fn parts_of(rig: &Rig, number: u16) -> Parts {
@@ -106,7 +188,8 @@ fn a_directory_gets_one_name_and_only_of_another_site() {
     let dir = dir_there(&berlin, &first, ROOT, "berlin");
     let add = |text: &str, ino| code(first.shard.add_dir(&CALLER, ROOT, &name(text), ino, at(3)));
     assert_eq!(add("berlin", InodeId::new(1, 0, 99).unwrap()), Some(Code::Exists));
-    assert_eq!(add("again", dir.ino), Some(Code::Invalid));
+    assert_eq!(add("again", dir.ino), None);
+    assert_eq!(first.names(ROOT), strings(&["berlin"]), "it has its name");
     assert_eq!(add("own", InodeId::new(0, 0, 99).unwrap()), Some(Code::Invalid));
     let of_mount = InodeId::new(InodeId::MOUNT_SITE, 0, 99).unwrap();
     assert_eq!(add("mount", of_mount), Some(Code::Invalid));
@@ -234,8 +317,9 @@ fn a_directory_inherits_from_one_of_another_site() {
     assert_eq!((attr.gid, attr.mode & 0o7777), (77, 0o2755));
     let acl = b"garbage".to_vec();
     let inherited = Inherited { parent: first.shard.attr(parent).unwrap(), default_acl: Some(acl) };
+    let place = NameThere { parent: parent.ino, name: name("berlin") };
     let new = NewInode::directory(NewMode::exactly(0o755));
-    let made = berlin.shard.make_nameless_dir(&CALLER, new, &inherited, at(5));
+    let made = berlin.shard.make_nameless_dir(&CALLER, new, &inherited, &place, at(5));
     assert!(made.is_err(), "{made:?}");
 }
 

@@ -74,6 +74,8 @@ impl Subject {
             },
             Request::Step { .. }
             | Request::AddDir { .. }
+            | Request::DropDir { .. }
+            | Request::RemoveNamedDir { .. }
             | Request::SiteAddress { .. }
             | Request::GetLock { .. }
             | Request::SetLock { .. }

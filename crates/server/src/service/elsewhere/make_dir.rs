@@ -1,12 +1,13 @@
 //! Directories that are made here and named at another site.
 //!
-//! If the other site does not answer, the request fails, and the rows that it has made here stay as
-//! a directory without a name, which is harmless.
+//! If the other site does not answer, the request fails, and the name is added later
+//! ([`super::finish`]) or, if it cannot be, the directory removed.
 
 use std::sync::Arc;
 
-use pelago_meta::shard::{Inherited, NewInode};
+use pelago_meta::shard::{Inherited, NameThere, NewInode};
 use pelago_store::clock;
+use pelago_store::rows::{IntentChange, IntentRow};
 use pelago_wire::xattr::ACL_DEFAULT;
 use pelago_wire::{
     Attr, Bulk, Code, Context, Done, Entry, Error, Handle, InodeId, Name, NewMode, Reply, Request,
@@ -72,7 +73,8 @@ impl Dispatcher {
                 let new = NewInode::directory(made.mode);
                 let shard = &this.parts.shard;
                 let entry = this.parts.space.admit().and_then(|()| {
-                    shard.make_nameless_dir(&made.context, new, &inherited, clock::now())
+                    let place = made.place();
+                    shard.make_nameless_dir(&made.context, new, &inherited, &place, clock::now())
                 });
                 let entry = match entry {
                     Ok(entry) => entry,
@@ -90,35 +92,51 @@ impl Dispatcher {
         self.parts.pool.submit(caller, Box::new(job));
     }
 
-    /// Has the other site add the name, and answers. The directory is discarded if that site says
+    /// Has the other site add the name, and answers. The directory is removed if that site says
     /// that it has not added the name.
     fn name_there(self: &Arc<Self>, made: DirThere, entry: Entry, done: Done) {
         let this = Arc::clone(self);
-        let DirThere { upstream, context, dir, name, .. } = made;
-        let ask = Request::AddDir { dir, name, made: entry.attr.ino };
-        let named: Done = Box::new(move |result| {
-            let Err(error) = result else { return done(Ok(Reply::Entry(entry))) };
-            // These errors come from the other site itself, which has not added the name. After any
-            // other error it may have the name, which must not lead nowhere.
-            let has_no_name = matches!(
-                error.code,
-                Code::Exists
-                    | Code::NotDirectory
-                    | Code::Stale
-                    | Code::Invalid
-                    | Code::NoSpace
-                    | Code::ReadOnly
-            );
-            if has_no_name
-                && let Err(error) =
-                    this.parts.shard.discard_nameless_dir(entry.handle, clock::now())
-            {
-                tracing::info!(%error, ino = %entry.attr.ino, "a directory stays without a name");
+        let NameThere { parent, name } = made.place();
+        let DirThere { upstream, context, dir, .. } = made;
+        let ino = entry.attr.ino;
+        let ask = Request::AddDir { dir, name: name.clone(), made: ino };
+        let named: Done = Box::new(move |result| match result {
+            // Before the answer: the directory may be removed after it.
+            Ok(_) => this.end_making(ino, move || done(Ok(Reply::Entry(entry)))),
+            Err(error) if is_refusal(error.code) => this.remove_nameless(ino, Err(error), done),
+            Err(error) => {
+                // It may have the name, which must not lead nowhere.
+                let row = IntentRow { change: IntentChange::Make, parent, name };
+                this.finish_later(ino, row);
+                done(Err(error));
             }
-            done(Err(error));
         });
         upstream.ask(&context, ask, Bulk::None, named);
     }
+}
+
+impl DirThere {
+    /// Returns the place of its name.
+    fn place(&self) -> NameThere {
+        NameThere { parent: self.dir.ino, name: self.name.clone() }
+    }
+}
+
+/// Returns whether this is an error of the other site itself, which has not added the name, or of
+/// the line, which has not sent the request.
+pub(super) const fn is_refusal(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Exists
+            | Code::NotFound
+            | Code::NotDirectory
+            | Code::Stale
+            | Code::Invalid
+            | Code::AccessDenied
+            | Code::NoSpace
+            | Code::ReadOnly
+            | Code::HostDown
+    )
 }
 
 impl Executor<'_> {
@@ -129,7 +147,7 @@ impl Executor<'_> {
             return Err(Code::Invalid.into());
         }
         let now = clock::of_request(self.context);
-        self.parts.shard.add_dir(self.context, dir, name, made, now)?;
-        Ok(Reply::Done.into())
+        let added = self.parts.shard.add_dir(self.context, dir, name, made, now);
+        self.when_safe_for_site(peer, added)
     }
 }

@@ -106,6 +106,8 @@ impl UserModes<'_> {
             | Request::Revoke { .. }
             | Request::Step { .. }
             | Request::AddDir { .. }
+            | Request::DropDir { .. }
+            | Request::RemoveNamedDir { .. }
             | Request::SiteAddress { .. }
             | Request::Servers => Ok(()),
         }

@@ -1,0 +1,146 @@
+//! The end of changes of two sites that were cut short: by the line, or by the end of a run.
+//!
+//! A directory that was made here is to get its name at the other site, and one that was closed is
+//! to lose it. The other site is asked until it answers. Nothing is asked before it is known
+//! whether it has carried out what it was asked before.
+
+use std::sync::Arc;
+use std::sync::Weak;
+use std::thread;
+use std::time::Duration;
+
+use pelago_store::rows::{IntentChange, IntentRow};
+use pelago_wire::{Bulk, Code, Context, Done, Handle, InodeId, Reply, Request};
+
+use super::super::Dispatcher;
+use super::make_dir::is_refusal;
+use crate::pool::Invocation;
+use crate::upstream::Upstream;
+
+/// The pause before the other site is asked again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Dispatcher {
+    /// Has a change finished later.
+    pub(super) fn finish_later(self: &Arc<Self>, dir: InodeId, row: IntentRow) {
+        self.finish_all(vec![(dir, row)]);
+    }
+
+    /// Has these changes finished, by a thread that ends with the last one.
+    pub(in crate::service) fn finish_all(self: &Arc<Self>, changes: Vec<(InodeId, IntentRow)>) {
+        if !self.parts.sites.unfinished.lock().add(changes) {
+            return;
+        }
+        let dispatcher = Arc::downgrade(self);
+        let run = thread::Builder::new().name("two-sites".to_owned());
+        if let Err(error) = run.spawn(move || finish(&dispatcher)) {
+            self.parts.sites.unfinished.lock().end_thread();
+            tracing::error!(%error, "changes of two sites are not finished before the next start");
+        }
+    }
+
+    /// Asks the other site to do its part, once earlier requests for it are over.
+    fn finish(self: &Arc<Self>, dir: InodeId, row: IntentRow) {
+        let Ok(upstream) = self.parts.sites.upstream(row.parent.site()) else {
+            return self.parts.sites.unfinished.lock().answered(dir);
+        };
+        let this = Arc::clone(self);
+        let there = Arc::clone(&upstream);
+        upstream.when_settled(Box::new(move || match row.change {
+            IntentChange::Make => this.finish_making(&there, dir, row),
+            IntentChange::Remove => this.finish_removal(&there, dir, row),
+        }));
+    }
+
+    fn finish_making(self: &Arc<Self>, upstream: &Arc<Upstream>, dir: InodeId, row: IntentRow) {
+        let this = Arc::clone(self);
+        let IntentRow { parent, name, .. } = row;
+        let ask = Request::AddDir { dir: Handle::own(parent), name, made: dir };
+        let named: Done = Box::new(move |result| match result {
+            Ok(_) => this.end_making(dir, || ()),
+            Err(error) if is_final(error.code) => this.end_nameless(dir),
+            Err(_) => this.parts.sites.unfinished.lock().answered(dir),
+        });
+        upstream.ask(&Context::direct(0, 0), ask, Bulk::None, named);
+    }
+
+    fn finish_removal(self: &Arc<Self>, upstream: &Arc<Upstream>, dir: InodeId, row: IntentRow) {
+        let this = Arc::clone(self);
+        let there = Arc::clone(upstream);
+        let IntentRow { parent, name, .. } = row;
+        let ask = Request::DropDir { dir: Handle::own(parent), name, removed: dir };
+        let dropped: Done = Box::new(move |result| match result {
+            Ok(_) => this.end_nameless(dir),
+            // It was removed before, or it has another name by now.
+            Err(error) if is_final(error.code) => this.look_for_name(&there, dir),
+            Err(_) => this.parts.sites.unfinished.lock().answered(dir),
+        });
+        upstream.ask(&Context::direct(0, 0), ask, Bulk::None, dropped);
+    }
+
+    /// Removes a closed directory if it has no name at the other site, or opens it again.
+    fn look_for_name(self: &Arc<Self>, upstream: &Arc<Upstream>, dir: InodeId) {
+        let this = Arc::clone(self);
+        let ask = Request::Step { dir: Handle::own(dir), to: None };
+        let stepped: Done = Box::new(move |result| match result {
+            Ok(Reply::Stepped { .. }) => this.end_closed(dir),
+            Err(error) if error.code == Code::Elsewhere => this.end_nameless(dir),
+            Ok(_) | Err(_) => this.parts.sites.unfinished.lock().answered(dir),
+        });
+        upstream.ask(&Context::direct(0, 0), ask, Bulk::None, stepped);
+    }
+
+    /// Records that a directory which was made here has its name, and calls `then`.
+    pub(super) fn end_making(self: &Arc<Self>, dir: InodeId, then: impl FnOnce() + Send + 'static) {
+        let this = Arc::clone(self);
+        self.in_pool(move |invocation| {
+            if invocation == Invocation::Run
+                && let Err(error) = this.parts.shard.end_making(dir)
+            {
+                tracing::warn!(%error, ino = %dir, "a directory is named again at the next start");
+            }
+            this.parts.sites.unfinished.lock().finished(dir);
+            then();
+        });
+    }
+
+    fn end_nameless(self: &Arc<Self>, dir: InodeId) {
+        let this = Arc::clone(self);
+        self.remove_nameless(
+            dir,
+            Ok(()),
+            Box::new(move |_removed| this.parts.sites.unfinished.lock().finished(dir)),
+        );
+    }
+
+    fn end_closed(self: &Arc<Self>, dir: InodeId) {
+        let this = Arc::clone(self);
+        self.in_pool(move |invocation| {
+            if invocation == Invocation::Run
+                && let Err(error) = this.parts.shard.open_dir_again(dir)
+            {
+                tracing::warn!(%error, ino = %dir, "a directory stays closed until the next start");
+            }
+            this.parts.sites.unfinished.lock().finished(dir);
+        });
+    }
+}
+
+/// Asks for all changes again and again, until there is none.
+fn finish(dispatcher: &Weak<Dispatcher>) {
+    loop {
+        let Some(dispatcher) = dispatcher.upgrade() else { return };
+        let Some(due) = dispatcher.parts.sites.unfinished.lock().take_due() else { return };
+        for (dir, row) in due {
+            dispatcher.finish(dir, row);
+        }
+        drop(dispatcher);
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Returns whether the other site will never do what it was asked.
+const fn is_final(code: Code) -> bool {
+    let may_pass = matches!(code, Code::HostDown | Code::NoSpace | Code::ReadOnly);
+    is_refusal(code) && !may_pass
+}

@@ -1,0 +1,105 @@
+//! Changes of two sites that are to be finished, without I/O: which ones the other site is to be
+//! asked for.
+
+use std::collections::HashMap;
+
+use pelago_store::rows::IntentRow;
+use pelago_wire::InodeId;
+
+/// The changes, each of a directory of this site.
+#[derive(Debug, Default)]
+pub(crate) struct Unfinished {
+    changes: HashMap<InodeId, Change>,
+    /// A thread asks for them.
+    has_thread: bool,
+}
+
+#[derive(Debug)]
+struct Change {
+    row: IntentRow,
+    /// The other site is being asked.
+    is_asked: bool,
+}
+
+impl Unfinished {
+    /// Returns the changes that the last run has not finished.
+    pub(crate) fn new(changes: Vec<(InodeId, IntentRow)>) -> Self {
+        let mut unfinished = Self::default();
+        unfinished.insert(changes);
+        unfinished
+    }
+
+    fn insert(&mut self, changes: Vec<(InodeId, IntentRow)>) {
+        let new = |row| Change { row, is_asked: false };
+        self.changes.extend(changes.into_iter().map(|(dir, row)| (dir, new(row))));
+    }
+
+    /// Adds changes. Returns whether a thread is to be started that asks for them.
+    pub(crate) fn add(&mut self, changes: Vec<(InodeId, IntentRow)>) -> bool {
+        self.insert(changes);
+        !self.changes.is_empty() && !std::mem::replace(&mut self.has_thread, true)
+    }
+
+    /// Takes the changes for which the other site is to be asked now; `None` if there is no change,
+    /// and the thread ends.
+    pub(crate) fn take_due(&mut self) -> Option<Vec<(InodeId, IntentRow)>> {
+        if self.changes.is_empty() {
+            self.has_thread = false;
+            return None;
+        }
+        let due = self.changes.iter_mut().filter(|(_, change)| !change.is_asked);
+        let due = due.map(|(dir, change)| {
+            change.is_asked = true;
+            (*dir, change.row.clone())
+        });
+        Some(due.collect())
+    }
+
+    /// Records that the other site could not do its part now: it is asked again.
+    pub(crate) fn answered(&mut self, dir: InodeId) {
+        if let Some(change) = self.changes.get_mut(&dir) {
+            change.is_asked = false;
+        }
+    }
+
+    /// Forgets a change.
+    pub(crate) fn finished(&mut self, dir: InodeId) {
+        self.changes.remove(&dir);
+    }
+
+    /// Returns the number of changes that this site is to do its part of.
+    pub(crate) fn count(&self, site: u16) -> usize {
+        self.changes.values().filter(|change| change.row.parent.site() == site).count()
+    }
+
+    /// Records that there is no thread.
+    pub(crate) fn end_thread(&mut self) {
+        self.has_thread = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_store::rows::IntentChange;
+    use pelago_wire::Name;
+
+    use super::*;
+
+    #[test]
+    fn a_change_is_asked_for_once_at_a_time_until_it_is_finished() {
+        let dir = InodeId::from_raw(7);
+        let name = Name::new(b"name").unwrap();
+        let row = IntentRow { change: IntentChange::Make, parent: InodeId::ROOT, name };
+        let mut unfinished = Unfinished::default();
+        assert!(!unfinished.add(vec![]));
+        assert!(unfinished.add(vec![(dir, row.clone())]));
+        assert!(!unfinished.add(vec![(dir, row.clone())]), "there is a thread");
+        assert_eq!(unfinished.take_due(), Some(vec![(dir, row.clone())]));
+        assert_eq!(unfinished.take_due(), Some(vec![]));
+        unfinished.answered(dir);
+        assert_eq!(unfinished.take_due(), Some(vec![(dir, row.clone())]));
+        unfinished.finished(dir);
+        assert_eq!(unfinished.take_due(), None);
+        assert!(unfinished.add(vec![(dir, row)]), "the thread has ended");
+    }
+}
