@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -149,6 +149,7 @@ fn ask(remote: &Remote, number: u64, request: Request) -> Receiver<Result<Reply,
 #[test]
 fn a_lock_that_is_granted_after_it_was_given_up_is_unlocked() {
     let world = World::new();
+    // A deadline for other requests ends no wait for a lock, while the server is there.
     let remote = world.connect(Some(Duration::from_secs(1)));
     let open = OpenId(1);
     let owner = LockOwner(5);
@@ -156,8 +157,11 @@ fn a_lock_that_is_granted_after_it_was_given_up_is_unlocked() {
     ask(&remote, 0, opens).recv_timeout(PATIENCE).unwrap().unwrap();
     let lock = FileLock { kind: LockKind::Posix, mode: LockMode::Write, start: 3, end: 9, pid: 1 };
     let waits = Request::SetLock { open, owner, lock, wait: true };
-    let answer = ask(&remote, 1, waits.clone()).recv_timeout(PATIENCE).unwrap();
-    assert_eq!(answer.err().map(|error| error.code), Some(Code::TimedOut));
+    let waiting = ask(&remote, 1, waits.clone());
+    assert_eq!(waiting.recv_timeout(Duration::from_secs(2)).err(), Some(RecvTimeoutError::Timeout));
+    remote.cancel(&Context { request: RequestId(1), ..Context::direct(1, 2) });
+    let answer = waiting.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(answer.err().map(|error| error.code), Some(Code::Interrupted));
     let unlock = FileLock { mode: LockMode::Unlock, ..lock };
     let unlocks = Request::SetLock { open, owner, lock: unlock, wait: false };
     assert!(matches!(world.next(), Request::Open { .. }));

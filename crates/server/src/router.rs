@@ -30,8 +30,9 @@ pub(crate) enum Origin {
 pub(crate) enum SiteRule<'a> {
     /// Only the server of another site may send it.
     FromSite,
-    /// It concerns a lock through this open. No file of another site can be locked.
-    Lock(OpenId),
+    /// It sets a lock again that was held in an earlier run. The home of a file of another site
+    /// has ended the lock with the session of that run.
+    ReclaimLock(OpenId),
     /// It leads from a directory to the node at a name, or to the directory above for `None`. The
     /// home of what it finds may be another site than that of the directory.
     Walk { dir: Handle, to: Option<&'a Name> },
@@ -58,9 +59,7 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
             SiteRule::RemoveNamedDir { dir: *dir, parent: *parent, name }
         }
         Request::RemoveDir { dir, name } => SiteRule::RemoveDir { dir: *dir, name },
-        Request::GetLock { open, .. }
-        | Request::SetLock { open, .. }
-        | Request::ReclaimLock { open, .. } => SiteRule::Lock(*open),
+        Request::ReclaimLock { open, .. } => SiteRule::ReclaimLock(*open),
         Request::Lookup { dir, name } => SiteRule::Walk { dir: *dir, to: Some(name) },
         Request::Parent { dir } => SiteRule::Walk { dir: *dir, to: None },
         Request::MakeDir { dir, name, mode } => SiteRule::MakeDir { dir: *dir, name, mode: *mode },
@@ -92,6 +91,8 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         | Request::Allocate { .. }
         | Request::Seek { .. }
         | Request::CopyRange { .. }
+        | Request::GetLock { .. }
+        | Request::SetLock { .. }
         | Request::Search { .. }
         | Request::Tags { .. }
         | Request::Attach { .. }
@@ -118,7 +119,7 @@ pub(crate) fn route(
                 Origin::Client => Route::Refused(Code::AccessDenied),
             };
         }
-        SiteRule::Lock(open) => {
+        SiteRule::ReclaimLock(open) => {
             return match home_of(open) {
                 Some(_) => Route::Refused(Code::NoLocks),
                 None => Route::Here,

@@ -1,12 +1,13 @@
 //! The connection to the server of another site: one session there for all sessions here.
 //!
 //! The opens of all sessions here share the numbers of that session, so each has another number
-//! there. A [`Holder`] caches what the other server has leased to this one, and answers from that.
+//! there, and so has each owner of locks. A [`Holder`] caches what the other server has leased to this one, and answers from that.
 //! The sessions here, and the kernel below the mount, cache nothing of it: no recall from there
 //! would reach them. If the other server is silent for too long, requests that are not answered
 //! from the cache fail at once.
 
 mod line;
+mod numbers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,11 +18,12 @@ use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_holder::Holder;
 use pelago_wire::{
-    Bulk, Code, Context, DataPath, Done, Error, LeasedService, OpenEffect, OpenId, Reply, Request,
-    RequestId, Service, SessionId, Then,
+    Bulk, Context, DataPath, Done, Error, LeasedService, OpenId, Reply, Request, RequestId,
+    Service, SessionId, Then,
 };
 
 use self::line::Line;
+use self::numbers::Numbers;
 use crate::completion::{CancelKey, deliver};
 
 /// The connection to the server of another site.
@@ -30,17 +32,10 @@ pub(crate) struct Upstream {
     /// Answers under the leases of this server.
     holder: Arc<Holder>,
     next: AtomicU64,
-    /// The number of each open at the other site. A leaf lock.
-    opens: Mutex<HashMap<OpenKey, OpenId>>,
+    /// The numbers at the other site. A leaf lock.
+    numbers: Mutex<Numbers>,
     /// The number at the other site of each request that may be cancelled. A leaf lock.
     requests: Mutex<HashMap<CancelKey, RequestId>>,
-}
-
-/// An open that a request makes, with its number at each site.
-#[derive(Clone, Copy)]
-struct Made {
-    here: OpenKey,
-    there: OpenId,
 }
 
 impl Upstream {
@@ -56,7 +51,7 @@ impl Upstream {
             holder,
             line,
             next: AtomicU64::new(1),
-            opens: Mutex::default(),
+            numbers: Mutex::default(),
             requests: Mutex::default(),
         }
     }
@@ -98,7 +93,7 @@ impl Upstream {
 
     /// Returns whether an open of this session is at the other site.
     pub(crate) fn has_open(&self, session: SessionId, open: OpenId) -> bool {
-        self.opens.lock().contains_key(&OpenKey { session, open })
+        self.numbers.lock().has(OpenKey { session, open })
     }
 
     /// Asks that a request ends soon. Returns whether it was sent over this connection.
@@ -111,10 +106,7 @@ impl Upstream {
 
     /// Ends the opens of a session at the other site.
     pub(crate) fn end_session(self: &Arc<Self>, session: SessionId) {
-        let mut opens = self.opens.lock();
-        let ended: Vec<OpenId> =
-            opens.extract_if(|here, _| here.session == session).map(|(_, there)| there).collect();
-        drop(opens);
+        let ended = self.numbers.lock().end_session(session);
         for open in ended {
             let context = Context::direct(0, 0);
             let release = Request::Release { open };
@@ -131,7 +123,8 @@ impl Upstream {
         bulk: Bulk<'_>,
         done: Done,
     ) {
-        let made = match self.map_opens(context.session, &mut request) {
+        let mapped = self.numbers.lock().map(context.session, &mut request);
+        let made = match mapped {
             Ok(made) => made,
             Err(error) => return done(Err(error)),
         };
@@ -150,45 +143,13 @@ impl Upstream {
             if can_be_cancelled {
                 this.requests.lock().remove(&cancelled_as);
             }
-            if let (Some(Made { here, there }), Ok(_)) = (made, &result) {
-                this.opens.lock().insert(here, there);
+            if let (Some(made), Ok(_)) = (made, &result) {
+                this.numbers.lock().add(made);
             }
             result.iter_mut().for_each(forbid_caching);
             done(result);
         });
         deliver(answered, |later| self.holder.ask(&there, request, bulk, later));
-    }
-
-    /// Replaces the numbers of opens in a request by those of the other site. Returns the open that
-    /// the request makes.
-    ///
-    /// # Errors
-    /// `BadOpen`.
-    fn map_opens(&self, session: SessionId, request: &mut Request) -> Result<Option<Made>, Error> {
-        let effect = request.opens();
-        let made = effect.made().map(|(open, _)| OpenKey { session, open });
-        let mut opens = self.opens.lock();
-        let mut is_unknown = false;
-        let mut number_made = None;
-        request.each_open_mut(&mut |open| {
-            let here = OpenKey { session, open: *open };
-            let known = opens.get(&here).copied();
-            *open = match (known, made == Some(here)) {
-                (Some(there), _) => there,
-                (None, true) => OpenId(self.next.fetch_add(1, Ordering::Relaxed)),
-                (None, false) => {
-                    is_unknown = true;
-                    *open
-                }
-            };
-            if made == Some(here) {
-                number_made = Some(Made { here, there: *open });
-            }
-        });
-        if let OpenEffect::Ends(open) = effect {
-            opens.remove(&OpenKey { session, open });
-        }
-        if is_unknown { Err(Code::BadOpen.into()) } else { Ok(number_made) }
     }
 }
 

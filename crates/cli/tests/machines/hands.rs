@@ -9,7 +9,7 @@ use crate::harness::programs::Program;
 /// Answers `yes`, with what was read, or `no` and the number of the error. A load answers `begun`,
 /// and at the next line how many rounds it did and which failed.
 const HANDS: &str = r#"
-use Fcntl; use Errno;
+use Fcntl qw(:DEFAULT :flock); use Errno;
 $| = 1;
 my $root = $ARGV[0];
 my ($said, %open);
@@ -51,6 +51,9 @@ my %hands = (
     log => sub { opened($_[0], O_WRONLY|O_CREAT|O_APPEND) },
     close => sub { close(delete($open{$_[0]})) },
     sync => sub { $open{$_[0]}->sync },
+    lock => sub { flock($open{$_[0]}, LOCK_EX|LOCK_NB) },
+    "lock-wait" => sub { flock($open{$_[0]}, LOCK_EX) },
+    unlock => sub { flock($open{$_[0]}, LOCK_UN) },
     add => \&add, "put-at" => \&put_at, get => \&get, "get-at" => \&get_at, list => \&list,
     size => sub { my @found = stat(path($_[0])); $said = $found[7]; return scalar(@found) },
     links => sub { my @found = stat($open{$_[0]}); $said = $found[3]; return scalar(@found) },

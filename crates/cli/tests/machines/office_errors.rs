@@ -1,5 +1,8 @@
 //! The errors that a program meets only in a volume of several offices.
 
+use std::thread;
+use std::time::Duration;
+
 use rustix::io::Errno;
 
 use crate::harness::program::until;
@@ -62,6 +65,39 @@ fn directories_come_and_go_in_both_offices() {
         removed.code == Some(0) || removed.err.contains("No such file")
     });
     assert_eq!(first.does("list ."), "");
+    drop((first, there));
+    offices.finish();
+}
+
+#[test]
+fn a_lock_excludes_the_programs_of_both_offices() {
+    let Some(offices) = Offices::new() else { return };
+    let [mut first, mut there] = offices.hands();
+    first.does("make file");
+    there.does("open file");
+    for round in 0..2 {
+        there.does("lock file");
+        first.fails("lock file", Errno::AGAIN);
+        first.tell("lock-wait file");
+        there.does("unlock file");
+        first.heard("lock-wait file");
+        there.fails("lock file", Errno::AGAIN);
+        there.tell("lock-wait file");
+        if round == 0 {
+            // For longer than another request may wait.
+            thread::sleep(Duration::from_secs(11));
+        }
+        first.does("unlock file");
+        there.heard("lock-wait file");
+        there.does("unlock file");
+    }
+    // An office that is away for long loses its lock, and its program writes no more through it.
+    there.does("lock file");
+    offices.lab.network.cut(&offices.first);
+    first.does("lock-wait file");
+    offices.lab.network.join(&offices.first);
+    until("the line is back", || tried(&offices.berlin, "ls ~/berlin/files").out.contains("file"));
+    there.fails("add file late", Errno::IO);
     drop((first, there));
     offices.finish();
 }

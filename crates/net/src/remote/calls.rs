@@ -469,7 +469,7 @@ impl State {
     }
 
     /// Returns when bytes came last.
-    fn last_heard(&self) -> Duration {
+    pub(super) fn last_heard(&self) -> Duration {
         self.link.as_ref().map_or(self.heard, |link| self.heard.max(link.heard()))
     }
 

@@ -9,6 +9,7 @@ use pelago_wire::{Code, LeasedDone, OpenId, Request, RequestId, Then, codec};
 use super::call::Call;
 use super::calls::{Answered, State, UnderWay};
 use super::role::Role;
+use crate::clock::boot_time;
 
 impl State {
     /// Answers the caller of a request with an error, although the server may still carry the
@@ -31,12 +32,16 @@ impl State {
         done.map(|done| (done, Err(code.into()))).into_iter().collect()
     }
 
-    /// Abandons the requests that wait for longer than `limit`.
+    /// Abandons the requests that wait for longer than `limit`. One that waits for a lock may wait
+    /// for as long as another program holds that, unless the server is silent.
     pub(super) fn fail_older(&mut self, now: Instant, limit: Duration) -> Vec<Answered> {
         let is_old = |since: Instant| now.saturating_duration_since(since) > limit;
-        let old = self.under_way.iter().filter(|(_, call)| call.done.is_some());
-        let old: Vec<u64> =
-            old.filter(|(_, call)| is_old(call.since)).map(|(number, _)| *number).collect();
+        let is_silent = boot_time().saturating_sub(self.last_heard()) > limit;
+        let fails = |call: &UnderWay| {
+            call.done.is_some() && is_old(call.since) && (is_silent || !call.waits)
+        };
+        let old = self.under_way.iter().filter(|(_, call)| fails(call));
+        let old: Vec<u64> = old.map(|(number, _)| *number).collect();
         let mut answered = Vec::new();
         for number in old {
             answered.extend(self.abandon(number, Code::TimedOut));

@@ -74,7 +74,7 @@ impl Dispatcher {
             SiteRule::Walk { .. }
             | SiteRule::RemoveDir { .. }
             | SiteRule::FromSite
-            | SiteRule::Lock(_)
+            | SiteRule::ReclaimLock(_)
             | SiteRule::MakeDir { .. }
             | SiteRule::AtHome => self.dispatch_local(context, submission),
         }
@@ -120,7 +120,7 @@ impl Dispatcher {
             // The router sends only the last one to another site.
             SiteRule::FromSite
             | SiteRule::RemoveNamedDir { .. }
-            | SiteRule::Lock(_)
+            | SiteRule::ReclaimLock(_)
             | SiteRule::AtHome => {
                 let done = self.ends_open_there(&upstream, context.session, &request, done);
                 upstream.ask(context, request, bulk, done);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use pelago_server::{Options, Server};
 use pelago_wire::{
-    Code, Context, Cookie, DataPath, FileLock, Handle, LeasedAnswer, LockKind, LockMode, LockOwner,
-    NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, RequestId, SessionId, WriteFlags,
+    Code, Context, Cookie, DataPath, Handle, LeasedAnswer, NewMode, OpenFlags, OpenId, RenameFlags,
+    Reply, Request, RequestId, SessionId, WriteFlags,
 };
 
 use super::line::Losing;
@@ -130,28 +130,6 @@ fn opens_of_two_sessions_do_not_meet() {
     berlin.session_service().end_session(one);
     wait_for("its open is released there", || offices.first.status().open_files == before - 1);
     assert_eq!(read(berlin, other, 1), Ok(b"theirs".to_vec()));
-}
-
-#[test]
-fn locks_on_what_is_elsewhere_are_refused() {
-    let offices = Offices::new();
-    create(&offices.berlin, DIRECT, ROOT, "file", 1);
-    let lock =
-        FileLock { kind: LockKind::Flock, mode: LockMode::Write, start: 0, end: u64::MAX, pid: 1 };
-    let open = OpenId(1);
-    let owner = LockOwner(7);
-    for request in [
-        Request::SetLock { open, owner, lock, wait: true },
-        Request::GetLock { open, owner, lock },
-        Request::ReclaimLock { open, owner, lock },
-    ] {
-        let asked = ask(&offices.berlin, DIRECT, request);
-        assert_eq!(asked.err(), Some(Code::NoLocks));
-    }
-    let dir = offices.dir("berlin");
-    create(&offices.berlin, DIRECT, dir, "own", 2);
-    let own = Request::SetLock { open: OpenId(2), owner, lock, wait: false };
-    ask(&offices.berlin, DIRECT, own).unwrap();
 }
 
 #[test]

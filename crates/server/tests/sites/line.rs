@@ -128,6 +128,12 @@ impl Service for Line {
         None
     }
 
+    fn cancel(&self, context: &Context) {
+        if let Some(there) = self.0.there.upgrade() {
+            there.session_service().cancel(&Context { session: self.0.session, ..*context });
+        }
+    }
+
     fn silence(&self) -> Option<Duration> {
         let is_cut = self.0.is_cut.load(Ordering::Acquire) || self.0.there.strong_count() == 0;
         let is_silent = self.0.is_silent.load(Ordering::Acquire);

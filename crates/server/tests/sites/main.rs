@@ -8,5 +8,6 @@ mod elsewhere;
 mod joining;
 mod leases;
 mod line;
+mod locks;
 mod remove_dir;
 mod world;
