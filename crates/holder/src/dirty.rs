@@ -396,7 +396,8 @@ impl File {
     /// Puts back the bytes of a chunk that are too many for one request. Returns whether there were
     /// any.
     fn split(&mut self, chunk: &mut Chunk, most: usize) -> bool {
-        if chunk.bytes.len() <= most {
+        // A commit goes with all bytes, also if the server has become slower since.
+        if chunk.bytes.len() <= most || chunk.commit {
             return false;
         }
         let rest = chunk.bytes.split_off(most);

@@ -146,7 +146,10 @@ impl State {
     /// Decides the next steps of a read.
     fn plan_read(&mut self, waiting: WaitingRead, now: Duration, steps: &mut Steps) {
         let read = waiting.read;
-        let size = self.fetchable_size(read.range.ino).filter(|_| waiting.waits < WAITS);
+        // The open may have ended while the read has waited.
+        let is_open = self.opens.fetch_inode(read.range.open).is_some();
+        let is_fetched = is_open && waiting.waits < WAITS;
+        let size = self.fetchable_size(read.range.ino).filter(|_| is_fetched);
         let Some(size) = size else { return steps.sent.push(waiting) };
         let (path, fetches) = self.fetched.read(read.range, size, now);
         steps.fetches.extend(fetches.into_iter().map(|fetch| (read, fetch)));

@@ -158,6 +158,9 @@ enum ErrorReport {
     Directory(InodeId),
     /// None: the caller has no open yet.
     Untracked,
+    /// None. The caller takes an error for the word that nothing was changed, and the change may
+    /// be safe all the same: it gets `Io`.
+    Undecided,
 }
 
 impl From<Reply> for Outcome {

@@ -81,7 +81,7 @@ pub(crate) struct Sites {
     /// True while a job writes their rows.
     pub(crate) writes_chains: AtomicBool,
     /// Changes of two sites that were cut short. A leaf lock.
-    pub(crate) unfinished: Mutex<Unfinished>,
+    pub(crate) unfinished: Arc<Mutex<Unfinished>>,
 }
 
 /// The server of another site, as it can be reached.
@@ -162,7 +162,7 @@ impl Sites {
             connect: OnceLock::new(),
             chains: Mutex::new(chains),
             writes_chains: AtomicBool::new(false),
-            unfinished: Mutex::new(unfinished),
+            unfinished: Arc::new(Mutex::new(unfinished)),
         }
     }
 
@@ -411,9 +411,11 @@ impl Sites {
             // Then the next request makes a connection to the new address. Opens over the old
             // connection are lost with it.
             let upstreams = Arc::clone(&self.upstreams);
+            let unfinished = Arc::clone(&self.unfinished);
             let flushed = Arc::clone(&old);
             old.end_write_behind(Box::new(move || {
                 upstreams.write().retain(|_, upstream| !Arc::ptr_eq(upstream, &flushed));
+                unfinished.lock().ask_again(peer.site);
                 end_elsewhere(flushed);
             }));
         }

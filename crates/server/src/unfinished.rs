@@ -30,8 +30,9 @@ impl Unfinished {
     }
 
     fn insert(&mut self, changes: Vec<(InodeId, IntentRow)>) {
-        let new = |row| Change { row, is_asked: false };
-        self.changes.extend(changes.into_iter().map(|(dir, row)| (dir, new(row))));
+        for (dir, row) in changes {
+            self.changes.entry(dir).or_insert(Change { row, is_asked: false });
+        }
     }
 
     /// Adds changes. Returns whether a thread is to be started that asks for them.
@@ -40,9 +41,9 @@ impl Unfinished {
         !self.changes.is_empty() && !std::mem::replace(&mut self.has_thread, true)
     }
 
-    /// Takes the changes for which the other site is to be asked now; `None` if there is no change,
-    /// and the thread ends.
-    pub(crate) fn take_due(&mut self) -> Option<Vec<(InodeId, IntentRow)>> {
+    /// Takes the directories for whose changes the other site is to be asked now; `None` if there
+    /// is no change, and the thread ends.
+    pub(crate) fn take_due(&mut self) -> Option<Vec<InodeId>> {
         if self.changes.is_empty() {
             self.has_thread = false;
             return None;
@@ -50,7 +51,7 @@ impl Unfinished {
         let due = self.changes.iter_mut().filter(|(_, change)| !change.is_asked);
         let due = due.map(|(dir, change)| {
             change.is_asked = true;
-            (*dir, change.row.clone())
+            *dir
         });
         Some(due.collect())
     }
@@ -58,6 +59,13 @@ impl Unfinished {
     /// Records that the other site could not do its part now: it is asked again.
     pub(crate) fn answered(&mut self, dir: InodeId) {
         if let Some(change) = self.changes.get_mut(&dir) {
+            change.is_asked = false;
+        }
+    }
+
+    /// Records that what this site was asked may never be answered: the connection was replaced.
+    pub(crate) fn ask_again(&mut self, site: u16) {
+        for change in self.changes.values_mut().filter(|change| change.row.parent.site() == site) {
             change.is_asked = false;
         }
     }
@@ -94,10 +102,14 @@ mod tests {
         assert!(!unfinished.add(vec![]));
         assert!(unfinished.add(vec![(dir, row.clone())]));
         assert!(!unfinished.add(vec![(dir, row.clone())]), "there is a thread");
-        assert_eq!(unfinished.take_due(), Some(vec![(dir, row.clone())]));
+        assert_eq!(unfinished.take_due(), Some(vec![dir]));
         assert_eq!(unfinished.take_due(), Some(vec![]));
         unfinished.answered(dir);
-        assert_eq!(unfinished.take_due(), Some(vec![(dir, row.clone())]));
+        assert_eq!(unfinished.take_due(), Some(vec![dir]));
+        unfinished.ask_again(1);
+        assert_eq!(unfinished.take_due(), Some(vec![]), "of another site");
+        unfinished.ask_again(0);
+        assert_eq!(unfinished.take_due(), Some(vec![dir]));
         unfinished.finished(dir);
         assert_eq!(unfinished.take_due(), None);
         assert!(unfinished.add(vec![(dir, row)]), "the thread has ended");

@@ -1,10 +1,10 @@
 //! The connection to the server of another site: one session there for all sessions here.
 //!
 //! The opens of all sessions here share the numbers of that session, so each has another number
-//! there, and so has each owner of locks. A [`Holder`] caches what the other server has leased to this one, and answers from that.
-//! The sessions here, and the kernel below the mount, cache nothing of it: no recall from there
-//! would reach them. If the other server is silent for too long, requests that are not answered
-//! from the cache fail at once.
+//! there, and so has each owner of locks. A [`Holder`] caches what the other server has leased to
+//! this one, and answers from that. The sessions here, and the kernel below the mount, cache
+//! nothing of it: no recall from there would reach them. If the other server is silent for too
+//! long, requests that are not answered from the cache fail at once.
 
 mod line;
 mod numbers;

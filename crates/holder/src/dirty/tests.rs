@@ -248,3 +248,28 @@ fn the_parts_of_a_write_have_all_of_its_bytes() {
     }
     assert!(whole[5..] == bytes);
 }
+
+/// A commit is for all bytes of its request. The server may become slow before that is sent.
+#[test]
+fn bytes_with_a_commit_are_not_divided() {
+    let mut dirty = dirty();
+    dirty.set_deadline(Duration::from_secs(10));
+    write(&mut dirty, TWO, 0, &[0; PACE_BYTES]);
+    assert_eq!(dirty.take_due(LATER).len(), 1);
+    dirty.answered(TWO, 1, LATER + Duration::from_millis(1));
+    write(&mut dirty, ONE, 0, &vec![7; CHUNK_BYTES]);
+    assert!(dirty.commit(ONE, OpenId(1)));
+    write(&mut dirty, TWO, 0, &[0; PACE_BYTES]);
+    assert!(dirty.flush(TWO, Box::new(|| {})).is_none());
+    dirty.limit = LEAST_BYTES_BY_DEADLINE;
+    let due = loop {
+        let due = dirty.take_due(2 * LATER);
+        for send in &due {
+            dirty.answered(send.ino, send.number, 2 * LATER + Duration::from_secs(5));
+        }
+        if let Some(send) = due.into_iter().find(|send| send.ino == ONE) {
+            break send;
+        }
+    };
+    assert_eq!((due.bytes.len(), due.commit), (CHUNK_BYTES, true));
+}

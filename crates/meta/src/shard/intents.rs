@@ -8,12 +8,15 @@
 //! it is closed, and so when its name goes.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::report::{row_damaged, table_failed};
 use pelago_store::rows::{IntentChange, IntentRow, Row as _};
+use pelago_store::table::{self, TableRead};
 use pelago_wire::{Attr, Code, Context, Error, FileKind, Handle, InodeId, Name, Time};
 
+use super::locked::Locked;
 use super::lookup::later_than;
 use super::txn::Txn;
 use super::{Shard, remove, stored};
@@ -36,29 +39,60 @@ impl NameThere {
 }
 
 impl Shard {
-    /// Returns the changes that are not finished, each with its directory, and closes the
-    /// directories that are being removed. Called before the first request. A damaged row is left
-    /// out and logged.
+    /// Returns the directories with a change that is not finished, and closes those that are being
+    /// removed. A record without its directory is deleted, and so is that of the removal of a
+    /// directory that is not empty. A damaged record is left out and logged.
     ///
     /// # Errors
     /// Those of the table.
     pub fn take_up_intents(&self) -> Result<Vec<(InodeId, IntentRow)>, Error> {
-        let mut intents = Vec::new();
-        let range = key::all(RowKind::Intent);
-        let visited = self.table.scan(&range.from, &range.to, &mut |row_key, value| {
-            match (Key::parse(row_key), IntentRow::decode(value)) {
-                (Some(Key::Intent { number }), Ok((_, row))) => {
-                    intents.push((InodeId::from_raw(number), row));
-                }
-                (_, Err(error)) => drop(row_damaged(row_key, error)),
-                (_, Ok(_)) => {}
+        let mut locked = self.lock();
+        let failed = |error| table_failed("reading changes of two sites", &error);
+        let mut intents = stored_intents(&*self.table).map_err(failed)?;
+        let mut given_up = Vec::new();
+        for (dir, row) in &intents {
+            let is_empty = match remove::expect_empty(&locked, *dir) {
+                Err(error) if error.code == Code::NotEmpty => false,
+                empty => empty.map(|()| true)?,
+            };
+            let is_possible = is_empty || row.change == IntentChange::Make;
+            if !is_possible || !locked.has_node(*dir)? {
+                given_up.push(*dir);
             }
-            ControlFlow::Continue(())
-        });
-        visited.map_err(|error| table_failed("reading changes of two sites", &error))?;
-        let removed = intents.iter().filter(|(_, row)| row.change == IntentChange::Remove);
-        self.lock().state.closed.extend(removed.map(|(dir, _)| *dir));
+        }
+        intents.retain(|(dir, _)| !given_up.contains(dir));
+        locked.close_removed(&intents);
+        drop(locked);
+        for dir in given_up {
+            tracing::warn!(ino = %dir, "a change of two sites is given up");
+            self.forget_intent(dir)?;
+        }
         Ok(intents)
+    }
+
+    /// Returns the change of a directory that is not finished. If there is none, the directory is
+    /// not closed.
+    ///
+    /// # Errors
+    /// Those of the table; `Corrupt` for a damaged record.
+    pub fn intent(&self, dir: InodeId) -> Result<Option<IntentRow>, Error> {
+        let mut locked = self.lock();
+        let key = key::intent(dir.raw());
+        match stored::get(&*self.table, &key)? {
+            Some(value) => {
+                let row = IntentRow::decode(&value).map_err(|error| row_damaged(&key, error))?;
+                Ok(Some(row.1))
+            }
+            None => {
+                locked.state.closed.remove(&dir);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns whether a directory is being removed, and its name is at another site.
+    pub fn is_closed(&self, dir: InodeId) -> bool {
+        self.has_sites.load(Ordering::Acquire) && self.lock().state.closed.contains(&dir)
     }
 
     /// Closes an empty directory whose name is at another site, and records that it is to be
@@ -70,9 +104,9 @@ impl Shard {
     pub fn close_dir(&self, dir: Handle, at: &NameThere, now: Time) -> Result<Attr, Error> {
         let mut txn = self.begin_removal(OpContext::by(&Context::direct(0, 0), now));
         let ino = dir.ino;
-        // Closed or new.
+        // New, or closed.
         let intent = key::intent(ino.raw());
-        if stored::get(&*self.table, &intent)?.is_some() {
+        if txn.state.closed.contains(&ino) || stored::get(&*self.table, &intent)?.is_some() {
             return Err(Code::Busy.into());
         }
         let node = txn.node(Handle::own(ino))?;
@@ -91,27 +125,22 @@ impl Shard {
         Ok(attr)
     }
 
-    /// Opens a closed directory again: it keeps its name.
+    /// Deletes the record of a change: the directory that was made has its name, or the one that is
+    /// closed keeps it. A closed one stays closed until [`Shard::open_dir`].
     ///
     /// # Errors
     /// Those of the table.
-    pub fn open_dir_again(&self, dir: InodeId) -> Result<(), Error> {
+    pub fn forget_intent(&self, dir: InodeId) -> Result<(), Error> {
         let mut txn = self.begin_upkeep();
         txn.delete(key::intent(dir.raw()));
-        txn.set_closed(dir, false);
         txn.batch.allow_reserve();
         txn.commit().map(drop)
     }
 
-    /// Records that a directory which was made here has its name at the other site.
-    ///
-    /// # Errors
-    /// Those of the table.
-    pub fn end_making(&self, dir: InodeId) -> Result<(), Error> {
-        let mut txn = self.begin_upkeep();
-        txn.delete(key::intent(dir.raw()));
-        txn.batch.allow_reserve();
-        txn.commit().map(drop)
+    /// Opens a closed directory, once the record of its removal is safely deleted: otherwise what
+    /// is made in it could be in a closed directory after the next start.
+    pub fn open_dir(&self, dir: InodeId) {
+        self.lock().state.closed.remove(&dir);
     }
 
     /// Removes a directory that has no name at any site: it was closed and has lost its name, or it
@@ -133,6 +162,41 @@ impl Shard {
         txn.commit()?;
         Ok(attr)
     }
+}
+
+impl Locked<'_> {
+    /// Closes the directories that are being removed, and no others.
+    pub(super) fn close_removed(&mut self, intents: &[(InodeId, IntentRow)]) {
+        let removed = intents.iter().filter(|(_, row)| row.change == IntentChange::Remove);
+        self.state.closed = removed.map(|(dir, _)| *dir).collect();
+    }
+
+    fn has_node(&mut self, ino: InodeId) -> Result<bool, Error> {
+        match self.node(Handle::own(ino)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.code == Code::Stale => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns the records of all changes that are not finished.
+pub(super) fn stored_intents(
+    table: &dyn TableRead,
+) -> Result<Vec<(InodeId, IntentRow)>, table::Error> {
+    let mut intents = Vec::new();
+    let range = key::all(RowKind::Intent);
+    table.scan(&range.from, &range.to, &mut |row_key, value| {
+        match (Key::parse(row_key), IntentRow::decode(value)) {
+            (Some(Key::Intent { number }), Ok((_, row))) => {
+                intents.push((InodeId::from_raw(number), row));
+            }
+            (_, Err(error)) => drop(row_damaged(row_key, error)),
+            (_, Ok(_)) => {}
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(intents)
 }
 
 impl Txn<'_> {

@@ -59,6 +59,8 @@ pub(super) fn reopen(shard: &Shard) -> Result<bool, table::Error> {
     let mut locked = shard.lock();
     let loses = shard.table.reopen()?;
     locked.state.forget_rows();
+    let intents = super::intents::stored_intents(&*shard.table)?;
+    locked.close_removed(&intents);
     // Some of these files have their names again, and their snapshots are stale.
     shard.removed.clear();
     let next_id = locked.state.ids.invalidate();

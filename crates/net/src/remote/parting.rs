@@ -25,6 +25,7 @@ impl Calls {
         }
         let under_way = std::mem::take(&mut state.under_way);
         let backlog = std::mem::take(&mut state.backlog);
+        let settled = state.settling.take_all();
         drop(state);
         self.changed.notify_all();
         self.leases.lose();
@@ -32,6 +33,7 @@ impl Calls {
         for done in callers.chain(backlog.into_iter().map(|call| call.done)) {
             fail(done, Code::Unavailable);
         }
+        settled.into_iter().for_each(|then| then());
     }
 
     /// Waits until the server has ended the connection after the goodbye, at most

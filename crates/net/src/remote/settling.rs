@@ -31,6 +31,11 @@ impl Settling {
         self.0.is_empty()
     }
 
+    /// Takes all callbacks: the session ends, and what it has under way with it.
+    pub(super) fn take_all(&mut self) -> Vec<Then> {
+        self.0.drain(..).map(|waiting| waiting.then).collect()
+    }
+
     /// Takes the callbacks whose mutations are over. `first` is the lowest number of a mutation
     /// that was given up and is not over.
     pub(super) fn take(&mut self, first: Option<u64>) -> Vec<Then> {

@@ -131,6 +131,7 @@ impl Dispatcher {
                         ErrorReport::Open(open) => opens.open_error(open, cause),
                         ErrorReport::Directory(dir) => opens.directory_error(dir, cause),
                         ErrorReport::Untracked => cause,
+                        ErrorReport::Undecided => Code::Io.into(),
                     })),
                 };
                 durability.when_safe(durability.done(), invalidations, Box::new(answer));

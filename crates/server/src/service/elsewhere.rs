@@ -8,6 +8,7 @@ mod ancestry;
 mod finish;
 mod make_dir;
 mod remove_dir;
+mod step;
 mod walk;
 
 use std::sync::Arc;
@@ -165,16 +166,21 @@ impl Dispatcher {
             if self.parts.served.read_only {
                 return Err(Code::ReadOnly.into());
             }
-            let epoch = self.parts.shard.epoch();
-            let may_be_repeated = context.session != SessionId::DIRECT
-                && context.session.epoch() < epoch
-                && !self.parts.sites.has_come_back(context.session, epoch);
-            if context.replayed.is_some() || may_be_repeated {
+            if self.may_be_repeated(context) {
                 // The other site may have carried it out: it is sent once, or never.
                 return Err(Code::Io.into());
             }
         }
         self.parts.sites.upstream(site)
+    }
+
+    /// Returns whether a client may have sent a change to an earlier run already.
+    fn may_be_repeated(&self, context: &Context) -> bool {
+        let epoch = self.parts.shard.epoch();
+        let is_of_earlier_run = context.session != SessionId::DIRECT
+            && context.session.epoch() < epoch
+            && !self.parts.sites.has_come_back(context.session, epoch);
+        context.replayed.is_some() || is_of_earlier_run
     }
 }
 

@@ -67,6 +67,11 @@ impl EpochChange {
         if let Some(connections) = self.dispatcher.connections() {
             connections.resume();
         }
+        // The records of some changes may be back, and those of others lost.
+        match self.dispatcher.parts.shard.take_up_intents() {
+            Ok(unfinished) => self.dispatcher.finish_all(unfinished),
+            Err(error) => tracing::error!(%error, "changes of two sites are not taken up"),
+        }
         if let Err(error) = self.dispatcher.wait_for_sessions(self.limit) {
             tracing::error!(%error, "no thread: clients are not waited for");
             super::starting::stop(&self.dispatcher.parts.grace, Code::Io);

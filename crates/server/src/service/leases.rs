@@ -149,7 +149,10 @@ impl Dispatcher {
         let written = opened.filter(|_| is_new);
         let may_hold = |on| written.map(Leased::Node) == Some(on) || self.may_hold(on);
         let mut attrs: Vec<_> = result.iter_mut().flat_map(Reply::attrs_mut).collect();
-        for gone in attrs.iter_mut().filter(|attr| attr.links == 0) {
+        let is_going = |attr: &Attr| {
+            attr.links == 0 || attr.kind == FileKind::Directory && shard.is_closed(attr.ino)
+        };
+        for gone in attrs.iter_mut().filter(|attr| is_going(attr)) {
             // No request would ever recall it.
             gone.volatile = true;
         }

@@ -23,6 +23,8 @@ pub(super) enum Losing {
     Nothing,
     Requests,
     Answers,
+    /// Each is carried out, and its caller gets this error.
+    AnswersBy(Code),
 }
 
 /// The parts of a line to a server.
@@ -81,7 +83,11 @@ impl Line {
         if losing == Losing::Requests {
             return done(Err(Code::Interrupted.into()), Granted::default());
         }
-        let is_lost = losing == Losing::Answers;
+        let lost = match losing {
+            Losing::Answers => Some(Code::Interrupted),
+            Losing::AnswersBy(code) => Some(code),
+            Losing::Nothing | Losing::Requests => None,
+        };
         let tells = request.tells();
         let facts = (tells != Tells::Nothing).then(|| (tells.node(), tells.names()));
         let opens_for_writing = request.opens().made().is_some_and(|(_, flags)| flags.write);
@@ -89,8 +95,8 @@ impl Line {
         let changed = service.changed_node(*session, &request);
         let answering = Arc::clone(&service);
         let answered = move |mut result: Result<Reply, Error>| {
-            if is_lost {
-                return done(Err(Code::Interrupted.into()), Granted::default());
+            if let Some(code) = lost {
+                return done(Err(code.into()), Granted::default());
             }
             let changed = changed.filter(|_| result.is_ok()).and_then(|node| {
                 let since = answering.lease_moment();

@@ -244,6 +244,55 @@ fn nothing_is_refused_for_good_while_an_earlier_session_still_runs() {
     assert_eq!(ask(&offices.first, newer, drop).err(), Some(Code::NotFound));
 }
 
+/// As a connection fails what it has sent, if its server does not admit it any more.
+#[test]
+fn an_error_that_proves_nothing_is_no_refusal() {
+    for code in [Code::AccessDenied, Code::Io, Code::TimedOut, Code::Unavailable] {
+        let offices = Offices::new();
+        let Offices { first, berlin, .. } = &offices;
+        *offices.losing.lock() = Losing::AnswersBy(code);
+        assert_eq!(mkdir(berlin, ROOT, "berlin").err(), Some(code));
+        let dir = lookup(first, ROOT, "berlin").unwrap();
+        *offices.losing.lock() = Losing::Nothing;
+        wait_for("it has its name", || berlin.sites()[0].unfinished == 0);
+        mkdir(berlin, dir, "sub").unwrap();
+        rmdir(berlin, dir, "sub").unwrap();
+        *offices.losing.lock() = Losing::AnswersBy(code);
+        assert_eq!(rmdir(berlin, ROOT, "berlin"), Err(code));
+        *offices.losing.lock() = Losing::Nothing;
+        wait_for("it is removed", || !exists(berlin, dir));
+        assert_eq!(lookup(first, ROOT, "berlin"), Err(Code::NotFound));
+    }
+}
+
+#[test]
+fn a_directory_that_was_opened_again_is_used_after_a_start() {
+    let offices = Offices::new();
+    let dir = offices.dir("berlin");
+    offices.cut(true);
+    assert_eq!(rmdir(&offices.berlin, ROOT, "berlin"), Err(Code::HostDown));
+    mkdir(&offices.berlin, dir, "kept").unwrap();
+    let Restarted { again, .. } = Restarted::of(offices);
+    assert!(lookup(&again, dir, "kept").is_ok());
+    assert_eq!(again.sites()[0].unfinished, 0);
+}
+
+/// After a repair, or the loss of a disk.
+#[test]
+fn a_name_that_leads_nowhere_can_be_removed() {
+    let offices = Offices::new();
+    let Offices { first, berlin, .. } = &offices;
+    for server in [first, berlin] {
+        let made = InodeId::new(1, 0, 99).unwrap();
+        let add = Request::AddDir { dir: ROOT, name: name("nowhere"), made };
+        ask(first, offices.line_to_first().session, add).unwrap();
+        assert_eq!(links(first, ROOT), 3);
+        rmdir(server, ROOT, "nowhere").unwrap();
+        assert_eq!(links(first, ROOT), 2);
+        assert_eq!(rmdir(server, ROOT, "nowhere"), Err(Code::NotFound));
+    }
+}
+
 #[test]
 fn one_of_two_removals_at_once_removes_it() {
     let offices = Offices::new();

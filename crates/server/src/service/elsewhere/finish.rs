@@ -13,7 +13,7 @@ use pelago_store::rows::{IntentChange, IntentRow};
 use pelago_wire::{Bulk, Code, Context, Done, Handle, InodeId, Reply, Request};
 
 use super::super::Dispatcher;
-use super::make_dir::is_refusal;
+use super::step::is_refusal;
 use crate::pool::Invocation;
 use crate::upstream::Upstream;
 
@@ -40,15 +40,25 @@ impl Dispatcher {
     }
 
     /// Asks the other site to do its part, once earlier requests for it are over.
-    fn finish(self: &Arc<Self>, dir: InodeId, row: IntentRow) {
-        let Ok(upstream) = self.parts.sites.upstream(row.parent.site()) else {
-            return self.parts.sites.unfinished.lock().answered(dir);
+    fn finish(self: &Arc<Self>, dir: InodeId) {
+        let unfinished = &self.parts.sites.unfinished;
+        let row = match self.parts.shard.intent(dir) {
+            Ok(Some(row)) => row,
+            Ok(None) => return unfinished.lock().finished(dir),
+            Err(_) => return unfinished.lock().answered(dir),
         };
-        let this = Arc::clone(self);
-        let there = Arc::clone(&upstream);
-        upstream.when_settled(Box::new(move || match row.change {
-            IntentChange::Make => this.finish_making(&there, dir, row),
-            IntentChange::Remove => this.finish_removal(&there, dir, row),
+        let Ok(upstream) = self.parts.sites.upstream(row.parent.site()) else {
+            return unfinished.lock().answered(dir);
+        };
+        // The connection keeps the callback: it must keep neither itself nor this server alive.
+        let this = Arc::downgrade(self);
+        let there = Arc::downgrade(&upstream);
+        upstream.when_settled(Box::new(move || {
+            let (Some(this), Some(there)) = (this.upgrade(), there.upgrade()) else { return };
+            match row.change {
+                IntentChange::Make => this.finish_making(&there, dir, row),
+                IntentChange::Remove => this.finish_removal(&there, dir, row),
+            }
         }));
     }
 
@@ -94,12 +104,13 @@ impl Dispatcher {
     pub(super) fn end_making(self: &Arc<Self>, dir: InodeId, then: impl FnOnce() + Send + 'static) {
         let this = Arc::clone(self);
         self.in_pool(move |invocation| {
+            // Before the record goes: from then on there can be another one.
+            this.parts.sites.unfinished.lock().finished(dir);
             if invocation == Invocation::Run
-                && let Err(error) = this.parts.shard.end_making(dir)
+                && let Err(error) = this.parts.shard.forget_intent(dir)
             {
                 tracing::warn!(%error, ino = %dir, "a directory is named again at the next start");
             }
-            this.parts.sites.unfinished.lock().finished(dir);
             then();
         });
     }
@@ -116,12 +127,17 @@ impl Dispatcher {
     fn end_closed(self: &Arc<Self>, dir: InodeId) {
         let this = Arc::clone(self);
         self.in_pool(move |invocation| {
-            if invocation == Invocation::Run
-                && let Err(error) = this.parts.shard.open_dir_again(dir)
-            {
-                tracing::warn!(%error, ino = %dir, "a directory stays closed until the next start");
+            if invocation == Invocation::Cancelled {
+                return;
             }
-            this.parts.sites.unfinished.lock().finished(dir);
+            let opened = Arc::clone(&this);
+            this.open_when_safe(dir, move |is_open| {
+                let mut unfinished = opened.parts.sites.unfinished.lock();
+                match is_open {
+                    true => unfinished.finished(dir),
+                    false => unfinished.answered(dir),
+                }
+            });
         });
     }
 }
@@ -131,8 +147,8 @@ fn finish(dispatcher: &Weak<Dispatcher>) {
     loop {
         let Some(dispatcher) = dispatcher.upgrade() else { return };
         let Some(due) = dispatcher.parts.sites.unfinished.lock().take_due() else { return };
-        for (dir, row) in due {
-            dispatcher.finish(dir, row);
+        for dir in due {
+            dispatcher.finish(dir);
         }
         drop(dispatcher);
         thread::sleep(PAUSE);

@@ -15,6 +15,7 @@ use pelago_wire::{
 
 use super::super::execute::Executor;
 use super::super::{Dispatcher, OpResult};
+use super::step::{is_refusal, not_cancelled, when_safe_for_site};
 use crate::pool::{Caller, Invocation};
 use crate::upstream::Upstream;
 
@@ -83,7 +84,11 @@ impl Dispatcher {
                 let named = Arc::clone(&this);
                 let when_safe = move |safe: Result<(), Error>| match safe {
                     Ok(()) => named.name_there(made, entry, done),
-                    Err(error) => done(Err(error)),
+                    Err(error) => {
+                        // The rows may be there all the same.
+                        named.finish_later(entry.attr.ino, made.intent());
+                        done(Err(error));
+                    }
                 };
                 durability.when_safe(durability.done(), invalidations, Box::new(when_safe));
             }
@@ -96,22 +101,21 @@ impl Dispatcher {
     /// that it has not added the name.
     fn name_there(self: &Arc<Self>, made: DirThere, entry: Entry, done: Done) {
         let this = Arc::clone(self);
-        let NameThere { parent, name } = made.place();
-        let DirThere { upstream, context, dir, .. } = made;
+        let row = made.intent();
+        let DirThere { upstream, context, dir, name, .. } = made;
         let ino = entry.attr.ino;
-        let ask = Request::AddDir { dir, name: name.clone(), made: ino };
+        let ask = Request::AddDir { dir, name, made: ino };
         let named: Done = Box::new(move |result| match result {
             // Before the answer: the directory may be removed after it.
             Ok(_) => this.end_making(ino, move || done(Ok(Reply::Entry(entry)))),
             Err(error) if is_refusal(error.code) => this.remove_nameless(ino, Err(error), done),
             Err(error) => {
                 // It may have the name, which must not lead nowhere.
-                let row = IntentRow { change: IntentChange::Make, parent, name };
                 this.finish_later(ino, row);
                 done(Err(error));
             }
         });
-        upstream.ask(&context, ask, Bulk::None, named);
+        upstream.ask(&not_cancelled(&context), ask, Bulk::None, named);
     }
 }
 
@@ -120,23 +124,12 @@ impl DirThere {
     fn place(&self) -> NameThere {
         NameThere { parent: self.dir.ino, name: self.name.clone() }
     }
-}
 
-/// Returns whether this is an error of the other site itself, which has not added the name, or of
-/// the line, which has not sent the request.
-pub(super) const fn is_refusal(code: Code) -> bool {
-    matches!(
-        code,
-        Code::Exists
-            | Code::NotFound
-            | Code::NotDirectory
-            | Code::Stale
-            | Code::Invalid
-            | Code::AccessDenied
-            | Code::NoSpace
-            | Code::ReadOnly
-            | Code::HostDown
-    )
+    /// Returns the record of what is to be done.
+    fn intent(&self) -> IntentRow {
+        let NameThere { parent, name } = self.place();
+        IntentRow { change: IntentChange::Make, parent, name }
+    }
 }
 
 impl Executor<'_> {
@@ -147,7 +140,10 @@ impl Executor<'_> {
             return Err(Code::Invalid.into());
         }
         let now = clock::of_request(self.context);
-        let added = self.parts.shard.add_dir(self.context, dir, name, made, now);
-        self.when_safe_for_site(peer, added)
+        let has_earlier = self.parts.sites.has_earlier_session(self.context.session, peer);
+        when_safe_for_site(
+            has_earlier,
+            self.parts.shard.add_dir(self.context, dir, name, made, now),
+        )
     }
 }

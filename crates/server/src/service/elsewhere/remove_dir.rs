@@ -12,12 +12,11 @@ use pelago_store::clock;
 use pelago_store::rows::{IntentChange, IntentRow};
 use pelago_wire::{
     Attr, Bulk, Code, Context, Done, Error, FileKind, Handle, InodeId, Name, Reply, Request,
-    SitePeer,
 };
 
 use super::super::execute::Executor;
-use super::super::{Dispatcher, ErrorReport, OpResult, Outcome, Submission};
-use super::make_dir::is_refusal;
+use super::super::{Dispatcher, ErrorReport, OpResult, Outcome, Parts, Submission};
+use super::step::{is_refusal, not_cancelled, when_safe_for_site};
 use crate::completion::deliver;
 use crate::pool::{Caller, Invocation};
 use crate::upstream::Upstream;
@@ -27,6 +26,14 @@ pub(super) struct NamedDir {
     pub(super) context: Context,
     pub(super) dir: Handle,
     pub(super) at: NameThere,
+}
+
+impl NamedDir {
+    /// Returns the record of what is to be done.
+    fn intent(&self) -> IntentRow {
+        let NameThere { parent, name } = self.at.clone();
+        IntentRow { change: IntentChange::Remove, parent, name }
+    }
 }
 
 impl Dispatcher {
@@ -45,20 +52,32 @@ impl Dispatcher {
             let context = *context;
             let name = name.clone();
             let done = later();
-            Box::new(move |result| match result {
-                Err(error) if error.code == Code::Elsewhere => {
-                    this.remove_at_home(&context, dir, name, done);
-                }
-                result => done(result),
-            })
+            Box::new(move |result| this.go_on_at_home(&context, dir, name, result, done))
         };
         let submission = Submission { request, bulk, later: &mut removed_later };
-        match self.dispatch_local(context, submission)? {
-            Err(error) if error.code == Code::Elsewhere => {
-                self.remove_at_home(context, dir, name, later());
-                None
+        let result = self.dispatch_local(context, submission)?;
+        self.go_on_at_home(context, dir, name, result, later());
+        None
+    }
+
+    /// Answers the removal of a directory whose name is here, or has its home carry it out.
+    fn go_on_at_home(
+        self: &Arc<Self>,
+        context: &Context,
+        dir: Handle,
+        name: Name,
+        result: Result<Reply, Error>,
+        done: Done,
+    ) {
+        match result {
+            // An earlier run may have had its home remove it: that stores no answer here.
+            Err(Error { code: Code::Elsewhere | Code::NotFound })
+                if self.may_be_repeated(context) =>
+            {
+                done(Err(Code::Io.into()));
             }
-            result => Some(result),
+            Err(Error { code: Code::Elsewhere }) => self.remove_at_home(context, dir, name, done),
+            result => done(result),
         }
     }
 
@@ -75,22 +94,26 @@ impl Dispatcher {
             Err(error) => return done(Err(error)),
         };
         let this = Arc::clone(self);
-        let parent = parent.ino;
-        let ask = Request::RemoveNamedDir { dir: node, parent, name: name.clone() };
+        let asker = *context;
+        let drop = Request::DropDir { dir: parent, name: name.clone(), removed: node.ino };
+        let ask = Request::RemoveNamedDir { dir: node, parent: parent.ino, name };
         let removed: Done = Box::new(move |result| match result {
-            // An earlier attempt, whose answer was lost, has removed it.
-            Err(error) if error.code == Code::Stale && !this.leads_to(parent, &name, node.ino) => {
+            // Its home has no such directory, and is the one to know: the name leads nowhere, or an
+            // earlier attempt has removed it.
+            Err(Error { code: Code::Stale }) => {
                 let attr = Attr { links: 0, ..Attr::empty(node.ino, FileKind::Directory) };
-                done(Ok(Reply::Removed(attr)));
+                let dropped: Done = Box::new(move |result| match result {
+                    Ok(_) | Err(Error { code: Code::NotFound }) => done(Ok(Reply::Removed(attr))),
+                    Err(error) => done(Err(error)),
+                });
+                deliver(dropped, |later| {
+                    let submission = Submission { request: drop, bulk: Bulk::None, later };
+                    this.dispatch_local(&asker, submission)
+                });
             }
             result => done(result),
         });
         upstream.ask(context, ask, Bulk::None, removed);
-    }
-
-    fn leads_to(&self, parent: InodeId, name: &Name, node: InodeId) -> bool {
-        let found = self.parts.shard.step(Handle::own(parent), name);
-        found.is_ok_and(|stepped| stepped.node.ino == node)
     }
 
     /// Removes a directory whose name is at another site, for a client of this one.
@@ -134,7 +157,15 @@ impl Dispatcher {
         let close = Request::RemoveNamedDir { dir, parent: at.parent, name: at.name.clone() };
         let closed: Done = Box::new(move |result| match result {
             Ok(_) => this.drop_name(named, done),
-            Err(error) => done(Err(error)),
+            // There is no such directory: the name leads nowhere.
+            Err(Error { code: Code::Stale }) => this.drop_stale_name(named, done),
+            Err(error) => {
+                if error.code == Code::Io {
+                    // It may be closed all the same.
+                    this.finish_later(named.dir.ino, named.intent());
+                }
+                done(Err(error));
+            }
         });
         deliver(closed, |later| {
             let submission = Submission { request: close, bulk: Bulk::None, later };
@@ -142,29 +173,46 @@ impl Dispatcher {
         });
     }
 
+    /// Has the other site remove a name that leads to no directory of this one.
+    fn drop_stale_name(self: &Arc<Self>, named: NamedDir, done: Done) {
+        let NamedDir { context, dir, at: NameThere { parent, name } } = named;
+        if self.parts.sites.of_session(context.session).is_some() {
+            // It has the name itself, and removes it after this answer.
+            return done(Err(Code::Stale.into()));
+        }
+        let upstream = match self.parts.sites.upstream(parent.site()) {
+            Ok(upstream) => upstream,
+            Err(error) => return done(Err(error)),
+        };
+        let ask = Request::DropDir { dir: Handle::own(parent), name, removed: dir.ino };
+        let attr = Attr { links: 0, ..Attr::empty(dir.ino, FileKind::Directory) };
+        let dropped: Done = Box::new(move |result| done(result.map(|_| Reply::Removed(attr))));
+        upstream.ask(&context, ask, Bulk::None, dropped);
+    }
+
     /// Has the other site remove the name of a closed directory, and then removes the directory; or
     /// opens it again if it keeps its name.
     fn drop_name(self: &Arc<Self>, named: NamedDir, done: Done) {
         let this = Arc::clone(self);
+        let row = named.intent();
         let NamedDir { context, dir, at } = named;
         let ino = dir.ino;
         let upstream = match self.parts.sites.upstream(at.parent.site()) {
             Ok(upstream) => upstream,
-            Err(error) => return self.open_again(ino, error, done),
+            Err(error) => return self.open_again(ino, row, error, done),
         };
         let NameThere { parent, name } = at;
-        let ask = Request::DropDir { dir: Handle::own(parent), name: name.clone(), removed: ino };
+        let ask = Request::DropDir { dir: Handle::own(parent), name, removed: ino };
         let dropped: Done = Box::new(move |result| match result {
             Ok(_) => this.remove_nameless(ino, Ok(()), done),
-            Err(error) if is_refusal(error.code) => this.open_again(ino, error, done),
+            Err(error) if is_refusal(error.code) => this.open_again(ino, row, error, done),
             Err(error) => {
                 // The name may be gone.
-                let row = IntentRow { change: IntentChange::Remove, parent, name };
                 this.finish_later(ino, row);
                 done(Err(error));
             }
         });
-        upstream.ask(&context, ask, Bulk::None, dropped);
+        upstream.ask(&not_cancelled(&context), ask, Bulk::None, dropped);
     }
 
     /// Removes a directory of this site that has no name at any site, and answers: with this error,
@@ -180,26 +228,57 @@ impl Dispatcher {
             if invocation == Invocation::Cancelled {
                 return done(Err(Code::Unavailable.into()));
             }
-            let removed = this.parts.shard.remove_nameless_dir(dir, clock::now());
-            if let Err(error) = &removed {
-                tracing::warn!(%error, ino = %dir, "a directory stays without a name");
+            let Parts { shard, notify_orphans, .. } = &this.parts;
+            let removed = shard.remove_nameless_dir(dir, clock::now());
+            match &removed {
+                Ok(_) => this.leases.dir_removed(dir),
+                Err(error) => {
+                    tracing::warn!(%error, ino = %dir, "a directory stays without a name");
+                }
             }
-            (this.parts.notify_orphans)();
+            notify_orphans();
             done(answer.and_then(|()| removed.map(Reply::Removed)));
         });
     }
 
     /// Opens a closed directory again, which keeps its name, and answers with this error.
-    fn open_again(self: &Arc<Self>, dir: InodeId, answer: Error, done: Done) {
+    fn open_again(self: &Arc<Self>, dir: InodeId, row: IntentRow, answer: Error, done: Done) {
         let this = Arc::clone(self);
         self.in_pool(move |invocation| {
-            if invocation == Invocation::Run
-                && let Err(error) = this.parts.shard.open_dir_again(dir)
-            {
-                tracing::warn!(%error, ino = %dir, "a directory stays closed until the next start");
+            if invocation == Invocation::Cancelled {
+                return done(Err(answer));
             }
-            done(Err(answer));
+            let opened = Arc::clone(&this);
+            this.open_when_safe(dir, move |is_open| {
+                if !is_open {
+                    opened.finish_later(dir, row);
+                }
+                done(Err(answer));
+            });
         });
+    }
+
+    /// Deletes the record of a removal, opens the directory once that is safe, and calls `then`
+    /// with whether it is open.
+    pub(super) fn open_when_safe(
+        self: &Arc<Self>,
+        dir: InodeId,
+        then: impl FnOnce(bool) + Send + 'static,
+    ) {
+        let Parts { shard, durability, .. } = &self.parts;
+        let invalidations = durability.invalidations();
+        if let Err(error) = shard.forget_intent(dir) {
+            tracing::warn!(%error, ino = %dir, "a directory stays closed");
+            return then(false);
+        }
+        let this = Arc::clone(self);
+        let opened = move |safe: Result<(), Error>| {
+            if safe.is_ok() {
+                this.parts.shard.open_dir(dir);
+            }
+            then(safe.is_ok());
+        };
+        durability.when_safe(durability.done(), invalidations, Box::new(opened));
     }
 
     /// Has a job that may wait for the disk run on a thread of the pool.
@@ -222,7 +301,7 @@ impl Executor<'_> {
         }
         let at = NameThere { parent, name: name.clone() };
         let attr = self.parts.shard.close_dir(dir, &at, clock::of_request(self.context))?;
-        Ok(Outcome::WhenSafe(Reply::Removed(attr), ErrorReport::Untracked))
+        Ok(Outcome::WhenSafe(Reply::Removed(attr), ErrorReport::Undecided))
     }
 
     /// Removes the name of a directory that another site is removing.
@@ -232,25 +311,19 @@ impl Executor<'_> {
         name: &Name,
         removed: InodeId,
     ) -> OpResult {
-        let peer = self.parts.sites.of_session(self.context.session).ok_or(Code::AccessDenied)?;
-        if removed.site() != peer.site {
+        let Self { parts, context, .. } = self;
+        // In a volume of several sites, the router admits the servers of other sites alone, and
+        // this server itself.
+        if parts.sites.is_alone() {
+            return Err(Error::from(Code::AccessDenied).into());
+        }
+        let peer = parts.sites.of_session(context.session);
+        if peer.is_some_and(|peer| removed.site() != peer.site) {
             return Err(Error::from(Code::Invalid).into());
         }
-        let now = clock::of_request(self.context);
-        let dropped = self.parts.shard.drop_dir(self.context, dir, name, removed, now);
-        self.when_safe_for_site(peer, dropped)
-    }
-
-    /// Answers a site's request for its part of a change once that is safe. The site acts on an
-    /// error as on one that lasts, so there is none while an earlier session of it may still carry
-    /// the same request out.
-    pub(super) fn when_safe_for_site(&self, peer: SitePeer, done: Result<(), Error>) -> OpResult {
-        match done {
-            Ok(()) => Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Untracked)),
-            Err(_) if self.parts.sites.has_earlier_session(self.context.session, peer) => {
-                Err(Error::from(Code::Busy).into())
-            }
-            Err(error) => Err(error.into()),
-        }
+        let has_earlier =
+            peer.is_some_and(|peer| parts.sites.has_earlier_session(context.session, peer));
+        let now = clock::of_request(context);
+        when_safe_for_site(has_earlier, parts.shard.drop_dir(context, dir, name, removed, now))
     }
 }
