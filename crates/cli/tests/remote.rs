@@ -18,3 +18,5 @@ mod notices;
 mod pairs;
 mod restart;
 mod slow;
+#[path = "two_offices/main.rs"]
+mod two_offices;

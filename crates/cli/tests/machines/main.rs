@@ -1,14 +1,11 @@
 //! Several machines in a network of their own, set up with README.md's commands: mounts, shares,
-//! offices, mirrors and shared stores.
+//! mirrors and shared stores.
 
 mod accepted;
-mod hands;
+pub(crate) mod hands;
 pub(crate) mod lab;
 mod mirror;
 pub(crate) mod network;
-mod office;
-mod office_errors;
-mod office_paths;
 mod shared;
 mod shared_audit;
 mod shared_files;

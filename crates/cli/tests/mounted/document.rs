@@ -71,7 +71,7 @@ fn each_error_is_met() {
     let far = listed("of another machine:");
     assert_eq!(far, tests_of(&[include_str!("../far/errors.rs")]));
     let offices = listed("of several offices:");
-    assert_eq!(offices, tests_of(&[include_str!("../machines/office_errors.rs")]));
+    assert_eq!(offices, tests_of(&[include_str!("../two_offices/errors.rs")]));
     let never = listed("not arise yet:");
     let of_one = met.iter().chain(&at_the_server);
     let mut all: Vec<&String> = of_one.chain(&far).chain(&offices).chain(&never).collect();

@@ -142,8 +142,7 @@ fn two_offices_have_one_tree() {
     first.fails("rename below below/bonn/below", Errno::INVAL);
     let up = tried(&offices.berlin, "ls ~/berlin/files/below/bonn/rome/..");
     assert_eq!(up.expect_success().out, "renamed\nrome\n");
-    let locked = tried(&offices.berlin, "flock -n ~/berlin/files/renamed true");
-    assert!(locked.err.contains("No locks available"), "{locked:?}");
+    offices.berlin.types("flock -n ~/berlin/files/renamed true");
     let found = offices.first.types("find ~/pelago/files | wc -l").out;
     assert_eq!(found.trim(), offices.berlin.types("find ~/berlin/files | wc -l").out.trim());
     drop((first, there));

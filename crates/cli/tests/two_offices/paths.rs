@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::harness::program::until;
 use crate::machines::lab::{kill, lock_holder};
 use crate::machines::network::tried;
-use crate::machines::office::{BACK, Offices};
+use crate::two_offices::office::{BACK, Offices};
 
 /// The longest time that all calls together may take: the deadline of the first one, and their work
 /// on a busy machine. Each call that waited would add a deadline.

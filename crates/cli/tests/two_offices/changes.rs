@@ -1,4 +1,4 @@
-//! The errors that a program meets only in a volume of several offices.
+//! Directories that come and go, and locks, in both offices.
 
 use std::thread;
 use std::time::Duration;
@@ -7,34 +7,7 @@ use rustix::io::Errno;
 
 use crate::harness::program::until;
 use crate::machines::network::tried;
-use crate::machines::office::Offices;
-
-#[test]
-fn cross_home() {
-    let Some(offices) = Offices::new() else { return };
-    let [mut first, mut there] = offices.hands();
-    there.does("mkdir berlin");
-    there.does("make file");
-    for hands in [&mut first, &mut there] {
-        hands.fails("rename file berlin/file", Errno::XDEV);
-    }
-    drop((first, there));
-    offices.finish();
-}
-
-#[test]
-fn elsewhere() {
-    let Some(offices) = Offices::new() else { return };
-    let [mut first, mut there] = offices.hands();
-    there.does("mkdir berlin");
-    there.does("mkdir plain");
-    first.does("mkdir own");
-    for hands in [&mut first, &mut there] {
-        hands.fails("rename own berlin", Errno::OPNOTSUPP);
-    }
-    drop((first, there));
-    offices.finish();
-}
+use crate::two_offices::office::Offices;
 
 #[test]
 fn directories_come_and_go_in_both_offices() {
@@ -98,27 +71,6 @@ fn a_lock_excludes_the_programs_of_both_offices() {
     offices.lab.network.join(&offices.first);
     until("the line is back", || tried(&offices.berlin, "ls ~/berlin/files").out.contains("file"));
     there.fails("add file late", Errno::IO);
-    drop((first, there));
-    offices.finish();
-}
-
-#[test]
-fn host_down() {
-    let Some(offices) = Offices::new() else { return };
-    let [mut first, mut there] = offices.hands();
-    first.does("make file");
-    there.does("open file");
-    offices.lab.network.cut(&offices.first);
-    // The first one may still wait for the deadline, and the kernel asks for a name first.
-    there.fails_by("get file", &[Errno::TIMEDOUT, Errno::HOSTDOWN]);
-    there.fails("get file", Errno::HOSTDOWN);
-    // What is closed meanwhile is closed there too, once it can be heard.
-    there.does("close file");
-    offices.lab.network.join(&offices.first);
-    until("only the program of the first office has it open", || {
-        let status = offices.first.types("pelago status ~/pelago --json --timeout 100").json();
-        status["open_files"] == 1
-    });
     drop((first, there));
     offices.finish();
 }

@@ -1,0 +1,6 @@
+//! Two machines of two offices, set up with README.md's commands.
+
+mod changes;
+mod errors;
+mod office;
+mod paths;
