@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::harness::program::until;
-use crate::machines::network::tried;
+use crate::machines::network::{Machine, tried};
 use crate::two_offices::office::Offices;
 
 #[test]
@@ -72,5 +72,44 @@ fn a_lock_excludes_the_programs_of_both_offices() {
     until("the line is back", || tried(&offices.berlin, "ls ~/berlin/files").out.contains("file"));
     there.fails("add file late", Errno::IO);
     drop((first, there));
+    offices.finish();
+}
+
+/// Adds 1 to the number in a file, under a lock, 30 times.
+const COUNTS: &str = r#"
+use Fcntl qw(:flock);
+for (1..30) {
+    open(my $file, "+<", $ARGV[0]) or die("open: $!");
+    flock($file, LOCK_EX) or die("flock: $!");
+    my $number = <$file>;
+    seek($file, 0, 0) or die("seek: $!");
+    print $file ($number + 1), "\n";
+    close($file) or die("close: $!");
+}
+"#;
+
+/// Each reads what the one before it has written, in whichever office.
+#[test]
+fn programs_of_both_offices_change_a_file_in_turns() {
+    let Some(offices) = Offices::new() else { return };
+    offices.first.types("echo 0 > ~/pelago/files/counter");
+    let count = |machine: &Machine, path: &str| {
+        machine.command("perl").args(["-e", COUNTS, path]).spawn().unwrap()
+    };
+    let tree = offices.tree().join("counter");
+    let tree_there = offices.tree_there().join("counter");
+    let [here, there] = [tree, tree_there].map(|path| path.to_str().unwrap().to_owned());
+    let mut counting = [
+        count(&offices.first, &here),
+        count(&offices.berlin, &there),
+        count(&offices.berlin, &there),
+    ];
+    for program in &mut counting {
+        assert!(program.wait().unwrap().success());
+    }
+    for line in ["cat ~/pelago/files/counter", "cat ~/berlin/files/counter"] {
+        let machine = if line.contains("pelago") { &offices.first } else { &offices.berlin };
+        assert_eq!(machine.types(line).out, "90\n");
+    }
     offices.finish();
 }

@@ -68,11 +68,11 @@ impl Offices {
         self.lab.ends(lock_holder(&self.berlin.home.join("berlin")));
     }
 
-    fn tree(&self) -> PathBuf {
+    pub(crate) fn tree(&self) -> PathBuf {
         self.first.home.join("pelago/files")
     }
 
-    fn tree_there(&self) -> PathBuf {
+    pub(crate) fn tree_there(&self) -> PathBuf {
         self.berlin.home.join("berlin/files")
     }
 
