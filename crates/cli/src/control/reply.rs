@@ -73,11 +73,13 @@ pub(crate) struct SiteLine {
     pub(crate) silent_ms: Option<u64>,
     /// The number of requests that were sent to the site.
     pub(crate) requests: u64,
+    /// The number of own directories whose names the site is to add or to remove.
+    pub(crate) unfinished: u64,
 }
 
 impl SiteLine {
     pub(crate) fn to_json(&self) -> Value {
-        let Self { site, name, has_joined, address, silent_ms, requests } = self;
+        let Self { site, name, has_joined, address, silent_ms, requests, unfinished } = self;
         json!({
             "site": site,
             "name": name,
@@ -85,6 +87,7 @@ impl SiteLine {
             "address": address,
             "silent_ms": silent_ms,
             "requests": requests,
+            "unfinished": unfinished,
         })
     }
 
@@ -96,6 +99,7 @@ impl SiteLine {
             address: object["address"].as_str()?.to_owned(),
             silent_ms: object["silent_ms"].as_u64(),
             requests: object["requests"].as_u64()?,
+            unfinished: object["unfinished"].as_u64()?,
         })
     }
 
@@ -108,21 +112,27 @@ impl SiteLine {
             address: "10.0.0.2:7440".to_owned(),
             silent_ms: Some(40),
             requests: 7,
+            unfinished: 2,
         }
     }
 }
 
 impl fmt::Display for SiteLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { site, name, has_joined, address, silent_ms, .. } = self;
+        let Self { site, name, has_joined, address, silent_ms, unfinished, .. } = self;
         let address = if address.is_empty() { "no address yet" } else { address };
         match (has_joined, silent_ms) {
-            (false, _) => write!(f, "{site}  {name}  invited"),
+            (false, _) => write!(f, "{site}  {name}  invited")?,
             (true, Some(ms)) if *ms >= SILENT_MS => {
                 let says = "if its mirror was promoted: an office does not move over by itself yet";
-                write!(f, "{site}  {name}  {address}  silent for {} s; {says}", ms / 1000)
+                write!(f, "{site}  {name}  {address}  silent for {} s; {says}", ms / 1000)?;
             }
-            (true, _) => write!(f, "{site}  {name}  {address}"),
+            (true, _) => write!(f, "{site}  {name}  {address}")?,
+        }
+        match unfinished {
+            0 => Ok(()),
+            1 => f.write_str("  a mkdir or rmdir waits for it"),
+            more => write!(f, "  {more} mkdirs and rmdirs wait for it"),
         }
     }
 }
@@ -206,6 +216,14 @@ impl ControlReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_site_says_what_waits_for_it() {
+        let says = |unfinished| SiteLine { unfinished, ..SiteLine::sample() }.to_string();
+        assert_eq!(says(0), "1  berlin  10.0.0.2:7440");
+        assert_eq!(says(1), "1  berlin  10.0.0.2:7440  a mkdir or rmdir waits for it");
+        assert!(says(2).ends_with("  2 mkdirs and rmdirs wait for it"), "{}", says(2));
+    }
 
     #[test]
     fn an_answer_survives_the_socket() {
