@@ -10,4 +10,5 @@ mod leases;
 mod line;
 mod locks;
 mod remove_dir;
+mod storm;
 mod world;
