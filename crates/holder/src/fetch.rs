@@ -36,7 +36,7 @@ impl Holder {
     /// Returns a request as a read whose bytes may be fetched, if it is one.
     pub(crate) fn fetchable(&self, context: &Context, request: &Request) -> Option<FetchableRead> {
         let Request::Read { open, offset, size } = *request else { return None };
-        if self.service.lease_left().is_zero() {
+        if self.service.lease_left().is_zero() || self.service.has_lost_lock(open) {
             return None;
         }
         let state = self.state.lock();

@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use pelago_holder::Holder;
 use pelago_wire::{
     Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind,
-    Granted, Handle, InodeId, LeaseHolder, LeasedDone, LeasedService, Leases, Name, OpenFlags,
-    OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SessionId, SetAttr, Then, Touched,
-    Whence, WriteEra, WriteFlags,
+    Granted, Handle, InodeId, LeaseHolder, LeasedDone, LeasedService, Leases, LockOwner, Name,
+    OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SessionId, SetAttr, Then,
+    Touched, Whence, WriteEra, WriteFlags,
 };
 
 const DIR: Handle = Handle::ROOT;
@@ -277,6 +277,20 @@ fn a_request_through_an_open_whose_report_was_not_sent_says_that_the_server_is_d
     server.requests.lock().clear();
     ask(&holder, Request::Read { open: OPEN, offset: 0, size: 5 }, b"");
     assert_eq!(*server.requests.lock(), ["open", "read"], "it is reported again");
+}
+
+/// The process may have set locks through another open of the file.
+#[test]
+fn a_close_by_a_process_with_locks_reaches_the_server() {
+    for (owner, sent) in [(None, 0), (Some(LockOwner(3)), 2)] {
+        let server = Arc::new(RecordingServer::default());
+        let holder = Holder::new(Arc::clone(&server) as _);
+        ask(&holder, Request::GetAttr { node: FILE }, b"");
+        ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ, open: OPEN }, b"");
+        server.requests.lock().clear();
+        ask(&holder, Request::Flush { open: OPEN, owner }, b"");
+        assert_eq!(server.requests.lock().len(), sent, "{:?}", server.requests.lock());
+    }
 }
 
 /// Each answer makes room for the next request, and comes in the call of the one before.

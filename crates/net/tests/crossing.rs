@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
-use std::{io, thread};
+use std::{fs, io, thread};
 
 use parking_lot::Mutex;
 use pelago_net::{Remote, ServerTarget, SessionServer};
@@ -33,6 +33,8 @@ struct Crossing {
     asked: Sender<Request>,
     /// It goes on with what is cancelled.
     ignores_cancels: AtomicBool,
+    /// Number of cancels that have come.
+    cancels: AtomicUsize,
 }
 
 impl Crossing {
@@ -54,7 +56,9 @@ impl Service for Crossing {
         let attr = Attr::empty(INO, FileKind::Regular);
         let reply = match &request {
             Request::Open { .. } => Some(Reply::Opened { attr, path: DataPath::Cached }),
-            Request::SetLock { wait: true, .. } | Request::MakeDir { .. } => {
+            Request::SetLock { wait: true, .. }
+            | Request::MakeDir { .. }
+            | Request::Flush { owner: Some(_), .. } => {
                 *self.kept.lock() = Some(later());
                 None
             }
@@ -66,6 +70,7 @@ impl Service for Crossing {
     }
 
     fn cancel(&self, _: &Context) {
+        self.cancels.fetch_add(1, Ordering::SeqCst);
         if !self.ignores_cancels.load(Ordering::SeqCst) {
             self.finish(Reply::Done);
         }
@@ -91,6 +96,7 @@ impl World {
             kept: Mutex::default(),
             asked: sender,
             ignores_cancels: AtomicBool::new(false),
+            cancels: AtomicUsize::new(0),
         });
         let [behind, socket] = ["server", "socket"].map(|name| folder.path().join(name));
         let server = service.serve(&behind);
@@ -149,8 +155,7 @@ fn ask(remote: &Remote, number: u64, request: Request) -> Receiver<Result<Reply,
 #[test]
 fn a_lock_that_is_granted_after_it_was_given_up_is_unlocked() {
     let world = World::new();
-    // A deadline for other requests ends no wait for a lock, while the server is there.
-    let remote = world.connect(Some(Duration::from_secs(1)));
+    let remote = world.connect(None);
     let open = OpenId(1);
     let owner = LockOwner(5);
     let opens = Request::Open { node: Handle::own(INO), flags: OpenFlags::READ_WRITE, open };
@@ -158,14 +163,36 @@ fn a_lock_that_is_granted_after_it_was_given_up_is_unlocked() {
     let lock = FileLock { kind: LockKind::Posix, mode: LockMode::Write, start: 3, end: 9, pid: 1 };
     let waits = Request::SetLock { open, owner, lock, wait: true };
     let waiting = ask(&remote, 1, waits.clone());
-    assert_eq!(waiting.recv_timeout(Duration::from_secs(2)).err(), Some(RecvTimeoutError::Timeout));
+    assert!(matches!(world.next(), Request::Open { .. }));
+    assert_eq!(world.next(), waits);
+    // Nobody can be reached for a while.
+    let moved = world.socket.with_extension("moved");
+    fs::rename(&world.socket, &moved).unwrap();
+    world.cut();
+    until("the connection is lost", || !remote.status().connected);
     remote.cancel(&Context { request: RequestId(1), ..Context::direct(1, 2) });
     let answer = waiting.recv_timeout(PATIENCE).unwrap();
     assert_eq!(answer.err().map(|error| error.code), Some(Code::Interrupted));
+    fs::rename(&moved, &world.socket).unwrap();
     let unlock = FileLock { mode: LockMode::Unlock, ..lock };
     let unlocks = Request::SetLock { open, owner, lock: unlock, wait: false };
-    assert!(matches!(world.next(), Request::Open { .. }));
-    assert_eq!([world.next(), world.next()], [waits, unlocks]);
+    assert_eq!(world.next(), unlocks);
+}
+
+/// Another program may have the lock for as long as it likes.
+#[test]
+fn a_deadline_ends_no_wait_for_a_lock_while_the_server_is_there() {
+    let world = World::new();
+    let remote = world.connect(Some(Duration::from_secs(1)));
+    let open = OpenId(1);
+    let opens = Request::Open { node: Handle::own(INO), flags: OpenFlags::READ_WRITE, open };
+    ask(&remote, 0, opens).recv_timeout(PATIENCE).unwrap().unwrap();
+    let lock = FileLock { kind: LockKind::Posix, mode: LockMode::Write, start: 3, end: 9, pid: 1 };
+    let owner = LockOwner(5);
+    let waiting = ask(&remote, 1, Request::SetLock { open, owner, lock, wait: true });
+    assert_eq!(waiting.recv_timeout(Duration::from_secs(3)).err(), Some(RecvTimeoutError::Timeout));
+    world.service.service.finish(Reply::Done);
+    waiting.recv_timeout(PATIENCE).unwrap().unwrap();
 }
 
 /// What it changes may be cached again, also if the line was cut meanwhile.
@@ -200,6 +227,54 @@ fn a_mutation_that_was_given_up_is_settled_when_it_is_over() {
     until("it is over", || settled.load(Ordering::SeqCst) == 2);
     settle();
     assert_eq!(settled.load(Ordering::SeqCst), 3);
+}
+
+/// The first one may have been lost with the connection.
+#[test]
+fn a_cancel_is_repeated_with_its_request() {
+    let world = World::new();
+    let Crossing { ignores_cancels, cancels, .. } = &world.service.service;
+    let remote = world.connect(None);
+    let open = OpenId(1);
+    let opens = Request::Open { node: Handle::own(INO), flags: OpenFlags::READ_WRITE, open };
+    ask(&remote, 0, opens).recv_timeout(PATIENCE).unwrap().unwrap();
+    let lock = FileLock { kind: LockKind::Posix, mode: LockMode::Write, start: 3, end: 9, pid: 1 };
+    let waiting = ask(&remote, 1, Request::SetLock { open, owner: LockOwner(5), lock, wait: true });
+    assert!(matches!(
+        [world.next(), world.next()],
+        [Request::Open { .. }, Request::SetLock { .. }]
+    ));
+    ignores_cancels.store(true, Ordering::SeqCst);
+    remote.cancel(&Context { request: RequestId(1), ..Context::direct(1, 2) });
+    until("the cancel has come", || cancels.load(Ordering::SeqCst) == 1);
+    ignores_cancels.store(false, Ordering::SeqCst);
+    world.cut();
+    // The cancel has crossed the grant.
+    waiting.recv_timeout(PATIENCE).unwrap().unwrap();
+    assert_eq!(cancels.load(Ordering::SeqCst), 2);
+}
+
+/// Its process has closed the file, and nothing else would end the locks.
+#[test]
+fn the_end_of_locks_is_carried_out_although_its_caller_has_given_up() {
+    let world = World::new();
+    let remote = world.connect(Some(Duration::from_secs(1)));
+    let open = OpenId(1);
+    let opens = Request::Open { node: Handle::own(INO), flags: OpenFlags::READ_WRITE, open };
+    ask(&remote, 0, opens).recv_timeout(PATIENCE).unwrap().unwrap();
+    let flush = Request::Flush { open, owner: Some(LockOwner(5)) };
+    let answer = ask(&remote, 1, flush).recv_timeout(PATIENCE).unwrap();
+    assert_eq!(answer.err().map(|error| error.code), Some(Code::TimedOut));
+    world.cut();
+    until("it connects again", || remote.status().connections >= 2);
+    ask(&remote, 2, Request::GetAttr { node: Handle::ROOT })
+        .recv_timeout(PATIENCE)
+        .unwrap()
+        .unwrap();
+    assert_eq!(world.service.service.cancels.load(Ordering::SeqCst), 0);
+    assert_eq!(remote.status().waiting, 1, "it is still under way");
+    world.service.service.finish(Reply::Done);
+    until("it is over", || remote.status().waiting == 0);
 }
 
 /// A thread waits for a lock and gets it, while another thread unlocks it. The server may have

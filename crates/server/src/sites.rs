@@ -416,6 +416,7 @@ impl Sites {
             old.end_write_behind(Box::new(move || {
                 upstreams.write().retain(|_, upstream| !Arc::ptr_eq(upstream, &flushed));
                 unfinished.lock().ask_again(peer.site);
+                flushed.cancel_all();
                 end_elsewhere(flushed);
             }));
         }

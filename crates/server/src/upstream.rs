@@ -104,6 +104,15 @@ impl Upstream {
         true
     }
 
+    /// Asks that all requests end soon that a signal may end: they would keep this connection, which
+    /// is replaced.
+    pub(crate) fn cancel_all(&self) {
+        let requests: Vec<RequestId> = self.requests.lock().values().copied().collect();
+        for request in requests {
+            self.holder.cancel(&Context { request, ..Context::direct(0, 0) });
+        }
+    }
+
     /// Ends the opens of a session at the other site.
     pub(crate) fn end_session(self: &Arc<Self>, session: SessionId) {
         let ended = self.numbers.lock().end_session(session);
@@ -123,6 +132,8 @@ impl Upstream {
         bulk: Bulk<'_>,
         done: Done,
     ) {
+        let waits = matches!(request, Request::SetLock { wait: true, .. });
+        hide_pid(context.session, &mut request);
         let mapped = self.numbers.lock().map(context.session, &mut request);
         let made = match mapped {
             Ok(made) => made,
@@ -146,10 +157,30 @@ impl Upstream {
             if let (Some(made), Ok(_)) = (made, &result) {
                 this.numbers.lock().add(made);
             }
+            if waits {
+                this.numbers.lock().end_wait(session);
+            }
+            if let (Ok(Reply::Lock(Some(lock))), false) = (&mut result, is_own_mount(session)) {
+                lock.pid = 0;
+            }
             result.iter_mut().for_each(forbid_caching);
             done(result);
         });
         deliver(answered, |later| self.holder.ask(&there, request, bulk, later));
+    }
+}
+
+/// Returns whether a session is that of the mount in this process. The processes of other sessions
+/// are on other machines, or in another namespace.
+const fn is_own_mount(session: SessionId) -> bool {
+    session.0 == SessionId::DIRECT.0
+}
+
+/// Hides the number of a process that is not on this machine: a program here that asks who has a
+/// lock would take it for one of its own.
+const fn hide_pid(session: SessionId, request: &mut Request) {
+    if let (Request::SetLock { lock, .. }, false) = (request, is_own_mount(session)) {
+        lock.pid = 0;
     }
 }
 

@@ -291,6 +291,9 @@ pub const LEASES: usize = 1 << 18;
 pub const SESSION_LEASES: usize = 1 << 16;
 /// Requests of one session that wait for a lock.
 pub const LOCK_WAITERS: usize = 4096;
+/// Those of one session of a site's server that wait at another site: all its sessions share one
+/// there.
+pub const SITE_LOCK_WAITERS: usize = LOCK_WAITERS / 4;
 /// Those of all sessions of one peer. One more is answered `NoLocks`.
 pub const PEER_LOCK_WAITERS: usize = 1 << 14;
 /// Bytes of a block of a file that is sent in any order; the last one of a file may have fewer.

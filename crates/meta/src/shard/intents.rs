@@ -41,7 +41,8 @@ impl NameThere {
 impl Shard {
     /// Returns the directories with a change that is not finished, and closes those that are being
     /// removed. A record without its directory is deleted, and so is that of the removal of a
-    /// directory that is not empty. A damaged record is left out and logged.
+    /// directory that is not empty. A damaged record is left out and logged; that of a directory
+    /// with damage stays.
     ///
     /// # Errors
     /// Those of the table.
@@ -51,12 +52,15 @@ impl Shard {
         let mut intents = stored_intents(&*self.table).map_err(failed)?;
         let mut given_up = Vec::new();
         for (dir, row) in &intents {
-            let is_empty = match remove::expect_empty(&locked, *dir) {
-                Err(error) if error.code == Code::NotEmpty => false,
-                empty => empty.map(|()| true)?,
+            let is_full = match remove::expect_empty(&locked, *dir) {
+                Err(error) => error.code == Code::NotEmpty,
+                Ok(()) => false,
             };
-            let is_possible = is_empty || row.change == IntentChange::Make;
-            if !is_possible || !locked.has_node(*dir)? {
+            let is_absent = match locked.node(Handle::own(*dir)) {
+                Err(error) => error.code == Code::Stale,
+                Ok(_) => false,
+            };
+            if is_absent || (is_full && row.change == IntentChange::Remove) {
                 given_up.push(*dir);
             }
         }
@@ -65,7 +69,9 @@ impl Shard {
         drop(locked);
         for dir in given_up {
             tracing::warn!(ino = %dir, "a change of two sites is given up");
-            self.forget_intent(dir)?;
+            if let Err(error) = self.forget_intent(dir) {
+                tracing::warn!(%error, ino = %dir, "its record stays until the next start");
+            }
         }
         Ok(intents)
     }
@@ -169,14 +175,6 @@ impl Locked<'_> {
     pub(super) fn close_removed(&mut self, intents: &[(InodeId, IntentRow)]) {
         let removed = intents.iter().filter(|(_, row)| row.change == IntentChange::Remove);
         self.state.closed = removed.map(|(dir, _)| *dir).collect();
-    }
-
-    fn has_node(&mut self, ino: InodeId) -> Result<bool, Error> {
-        match self.node(Handle::own(ino)) {
-            Ok(_) => Ok(true),
-            Err(error) if error.code == Code::Stale => Ok(false),
-            Err(error) => Err(error),
-        }
     }
 }
 

@@ -45,6 +45,8 @@ pub(super) struct UnderWay {
     pub(super) caller: RequestId,
     pub(super) mutation: u64,
     pub(super) waits: bool,
+    /// Its caller has cancelled it. The cancel is repeated with the request.
+    pub(super) is_cancelled: bool,
     pub(super) body: Arc<[u8]>,
     pub(super) bulk: Arc<[u8]>,
     pub(super) payload: usize,
@@ -454,6 +456,7 @@ impl State {
             caller,
             mutation,
             waits,
+            is_cancelled: false,
             body,
             bulk,
             payload,

@@ -25,8 +25,7 @@ impl State {
             if let Some(call) = self.under_way.remove(&number) {
                 self.forget_size(&call);
             }
-        } else if !matches!(call.opens.role, Role::Ends(_)) {
-            // A request that ends an open must be carried out.
+        } else if !call.opens.role.must_be_done() {
             self.send_cancel(number);
         }
         done.map(|done| (done, Err(code.into()))).into_iter().collect()
@@ -36,7 +35,9 @@ impl State {
     /// for as long as another program holds that, unless the server is silent.
     pub(super) fn fail_older(&mut self, now: Instant, limit: Duration) -> Vec<Answered> {
         let is_old = |since: Instant| now.saturating_duration_since(since) > limit;
-        let is_silent = boot_time().saturating_sub(self.last_heard()) > limit;
+        // One that is idle and well says something within its patience.
+        let silence = boot_time().saturating_sub(self.last_heard());
+        let is_silent = silence > limit.max(self.patience());
         let fails = |call: &UnderWay| {
             call.done.is_some() && is_old(call.since) && (is_silent || !call.waits)
         };
@@ -48,9 +49,13 @@ impl State {
         }
         while self.backlog.front().is_some_and(|call| is_old(call.since)) {
             let Some(call) = self.backlog.pop_front() else { break };
-            if let Role::Ends(open) = call.opens.role {
-                // The open must end, although no program waits for the answer.
-                self.release_unwanted(open);
+            // These must be carried out, although no program waits for the answer.
+            match call.opens.role {
+                Role::Ends(open) => self.release_unwanted(open),
+                Role::EndsLocks(open, owner) => {
+                    self.submit_own(&Request::Flush { open, owner: Some(owner) });
+                }
+                _ => {}
             }
             answered.push((call.done, Err(Code::TimedOut.into())));
         }

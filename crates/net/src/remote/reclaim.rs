@@ -114,6 +114,7 @@ impl State {
             caller: RequestId(0),
             mutation: 0,
             waits: false,
+            is_cancelled: false,
             body: Arc::clone(&body),
             bulk: Arc::default(),
             payload: 0,
@@ -135,7 +136,13 @@ impl State {
         self.send_replays();
         for number in numbers {
             match self.under_way.get(&number) {
-                Some(call) if call.done.is_some() => self.send(number),
+                Some(call) if call.done.is_some() || call.opens.role.must_be_done() => {
+                    let is_cancelled = call.is_cancelled;
+                    self.send(number);
+                    if is_cancelled {
+                        self.send_cancel(number);
+                    }
+                }
                 // The server may have granted the lock, and ignores the cancel of a request that it
                 // has answered.
                 Some(call) if matches!(call.opens.role, Role::Locks(_) | Role::LocksAgain(..)) => {

@@ -37,6 +37,14 @@ pub(super) enum Role {
     EndsLocks(OpenId, LockOwner),
 }
 
+impl Role {
+    /// Returns whether the request is carried out although its caller does not wait any more:
+    /// nothing else ends the open, or the locks.
+    pub(super) const fn must_be_done(self) -> bool {
+        matches!(self, Self::Ends(_) | Self::EndsLocks(..))
+    }
+}
+
 /// The part of a request that concerns open files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenUse {

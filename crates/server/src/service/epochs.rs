@@ -59,6 +59,11 @@ impl EpochChange {
     /// Begins the next epoch, after the table was opened.
     pub(crate) fn begin(&self) {
         self.dispatcher.retry_deletions();
+        // The records of some changes may be back, and those of others lost.
+        match self.dispatcher.parts.shard.take_up_intents() {
+            Ok(unfinished) => self.dispatcher.finish_all(unfinished),
+            Err(error) => tracing::error!(%error, "changes of two sites are not taken up"),
+        }
         if !self.is_between.swap(false, Ordering::Relaxed) {
             return;
         }
@@ -66,11 +71,6 @@ impl EpochChange {
         self.dispatcher.parts.grace.wait_for_replays(PATIENCE);
         if let Some(connections) = self.dispatcher.connections() {
             connections.resume();
-        }
-        // The records of some changes may be back, and those of others lost.
-        match self.dispatcher.parts.shard.take_up_intents() {
-            Ok(unfinished) => self.dispatcher.finish_all(unfinished),
-            Err(error) => tracing::error!(%error, "changes of two sites are not taken up"),
         }
         if let Err(error) = self.dispatcher.wait_for_sessions(self.limit) {
             tracing::error!(%error, "no thread: clients are not waited for");

@@ -39,10 +39,10 @@ impl Line {
     ///
     /// # Errors
     /// `HostDown` if the other server is silent. A close is sent even then: nothing else ends the
-    /// open.
+    /// open, and the locks of its process.
     fn admit(&self, request: &Request) -> Result<(), Error> {
         let after = match request.opens() {
-            OpenEffect::Ends(_) => Duration::MAX,
+            OpenEffect::Ends(_) | OpenEffect::EndsLocks { .. } => Duration::MAX,
             // One that is sent and not answered is lost to its program, although the line comes
             // back.
             OpenEffect::Makes { .. } => SILENT,
@@ -50,8 +50,7 @@ impl Line {
             | OpenEffect::MakesAgain { .. }
             | OpenEffect::Nothing
             | OpenEffect::UsesGuarded
-            | OpenEffect::Locks { .. }
-            | OpenEffect::EndsLocks { .. } => self.silent,
+            | OpenEffect::Locks { .. } => self.silent,
         };
         if self.silence().is_some_and(|silence| silence >= after) {
             return Err(Code::HostDown.into());

@@ -1,16 +1,18 @@
 //! The numbers that the open files of all sessions here, and the owners of their locks, have in the
 //! one session at another site.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use pelago_data::OpenKey;
-use pelago_wire::{Code, Error, LockOwner, OpenEffect, OpenId, Request, SessionId};
+use pelago_wire::{Code, Error, LockOwner, OpenEffect, OpenId, Request, SessionId, limits};
 
 /// The numbers of open files, and of the owners of locks on them.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     opens: HashMap<OpenKey, Open>,
     owners: HashMap<Owner, OwnerThere>,
+    /// Number of requests of each session that wait for locks.
+    waits: HashMap<SessionId, usize>,
     /// The last number that was given.
     last: u64,
 }
@@ -19,8 +21,8 @@ pub(super) struct Numbers {
 #[derive(Debug)]
 struct Open {
     there: OpenId,
-    /// The owners that have asked for locks through it.
-    owners: Vec<LockOwner>,
+    /// The owners that have set locks through it.
+    owners: HashSet<LockOwner>,
 }
 
 /// An owner of locks, in its session.
@@ -33,7 +35,7 @@ struct Owner {
 #[derive(Debug)]
 struct OwnerThere {
     there: LockOwner,
-    /// Number of opens through which it has asked for locks.
+    /// Number of opens through which it has set locks.
     opens: usize,
 }
 
@@ -51,7 +53,7 @@ impl Numbers {
 
     /// Adds an open that the other site has made.
     pub(super) fn add(&mut self, Made { here, there }: Made) {
-        self.opens.insert(here, Open { there, owners: Vec::new() });
+        self.opens.insert(here, Open { there, owners: HashSet::new() });
     }
 
     /// Ends the opens of a session. Returns their numbers at the other site.
@@ -79,7 +81,7 @@ impl Numbers {
     /// open that the request makes.
     ///
     /// # Errors
-    /// `BadOpen`.
+    /// `BadOpen`; `NoLocks` if too many requests of the session wait for locks.
     pub(super) fn map(
         &mut self,
         session: SessionId,
@@ -111,7 +113,27 @@ impl Numbers {
         if let OpenEffect::Ends(open) = effect {
             self.remove(OpenKey { session, open });
         }
-        if is_unknown { Err(Code::BadOpen.into()) } else { Ok(number_made) }
+        if is_unknown {
+            return Err(Code::BadOpen.into());
+        }
+        if let Request::SetLock { wait: true, .. } = request {
+            let waits = self.waits.entry(session).or_default();
+            if *waits >= limits::SITE_LOCK_WAITERS {
+                return Err(Code::NoLocks.into());
+            }
+            *waits += 1;
+        }
+        Ok(number_made)
+    }
+
+    /// Records the end of a request of a session that has waited for a lock.
+    pub(super) fn end_wait(&mut self, session: SessionId) {
+        if let Some(waits) = self.waits.get_mut(&session) {
+            *waits -= 1;
+            if *waits == 0 {
+                self.waits.remove(&session);
+            }
+        }
     }
 
     /// Replaces the owner of locks in a request.
@@ -122,9 +144,13 @@ impl Numbers {
                 let known = ending.and_then(|owner| self.owners.get(&Owner { session, owner }));
                 *ending = known.map(|known| known.there);
             }
-            Request::GetLock { open, owner, .. }
-            | Request::SetLock { open, owner, .. }
-            | Request::ReclaimLock { open, owner, .. } => {
+            Request::GetLock { owner, .. } => {
+                let known = self.owners.get(&Owner { session, owner: *owner });
+                // It is asked for once: one without locks need not be known later.
+                *owner = known.map_or_else(|| LockOwner(self.last + 1), |known| known.there);
+                self.last += 1;
+            }
+            Request::SetLock { open, owner, .. } => {
                 let here = OpenKey { session, open: *open };
                 let known = self.opens.get_mut(&here).ok_or(Code::BadOpen)?;
                 let key = Owner { session, owner: *owner };
@@ -133,10 +159,7 @@ impl Numbers {
                     *last += 1;
                     OwnerThere { there: LockOwner(*last), opens: 0 }
                 });
-                if !known.owners.contains(owner) {
-                    known.owners.push(*owner);
-                    of_owner.opens += 1;
-                }
+                of_owner.opens += usize::from(known.owners.insert(*owner));
                 *owner = of_owner.there;
             }
             _ => {}
@@ -200,6 +223,42 @@ mod tests {
         assert_eq!(numbers.map(ONE, &mut release).unwrap_err().code, Code::BadOpen);
         numbers.map(TWO, &mut release).unwrap();
         assert!(!numbers.has(OpenKey { session: TWO, open: OpenId(5) }));
+    }
+
+    #[test]
+    fn one_session_does_not_take_all_waits() {
+        let mut numbers = Numbers::default();
+        let wait = |numbers: &mut Numbers, session| {
+            let owner = LockOwner(1);
+            let mut wait = Request::SetLock { open: OpenId(5), owner, lock: LOCK, wait: true };
+            numbers.map(session, &mut wait).map(drop).map_err(|error| error.code)
+        };
+        open(&mut numbers, ONE, 5);
+        open(&mut numbers, TWO, 5);
+        for _ in 0..limits::SITE_LOCK_WAITERS {
+            assert_eq!(wait(&mut numbers, ONE), Ok(()));
+        }
+        assert_eq!(wait(&mut numbers, ONE), Err(Code::NoLocks));
+        assert_eq!(wait(&mut numbers, TWO), Ok(()));
+        numbers.end_wait(ONE);
+        assert_eq!(wait(&mut numbers, ONE), Ok(()));
+    }
+
+    #[test]
+    fn a_test_of_a_lock_leaves_nothing() {
+        let mut numbers = Numbers::default();
+        open(&mut numbers, ONE, 5);
+        let test = |numbers: &mut Numbers| {
+            let owner = LockOwner(77);
+            let mut test = Request::GetLock { open: OpenId(5), owner, lock: LOCK };
+            numbers.map(ONE, &mut test).unwrap();
+            let Request::GetLock { owner, .. } = test else { panic!("{test:?}") };
+            owner
+        };
+        assert_ne!(test(&mut numbers), test(&mut numbers));
+        assert!(numbers.owners.is_empty());
+        let owner = lock(&mut numbers, ONE, 5, 77);
+        assert_eq!(test(&mut numbers), owner);
     }
 
     #[test]

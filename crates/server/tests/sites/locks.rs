@@ -168,6 +168,28 @@ fn a_wait_ends_with_the_lock_or_by_a_signal() {
     granted.recv_timeout(DEADLINE).unwrap().unwrap();
 }
 
+/// It would be that of another process here.
+#[test]
+fn the_process_of_another_machine_is_not_named() {
+    let offices = Offices::new();
+    let node = file(&offices);
+    let Offices { berlin, .. } = &offices;
+    let own = At::new(berlin, DIRECT, node);
+    let far = [client(berlin), client(berlin)].map(|session| At::new(berlin, session, node));
+    let pid_for = |at: At<'_>, owner| {
+        let lock = lock(LockMode::Read, LockKind::Posix);
+        match at.ask(Request::GetLock { open: OPEN, owner: LockOwner(owner), lock }) {
+            Ok(Reply::Lock(Some(lock))) => lock.pid,
+            other => panic!("{other:?}"),
+        }
+    };
+    far[0].try_lock(7, LockKind::Posix).unwrap();
+    assert_eq!([pid_for(far[1], 8), pid_for(own, 8)], [0, 0]);
+    far[0].unlock(7, LockKind::Posix);
+    own.try_lock(7, LockKind::Posix).unwrap();
+    assert_eq!([pid_for(far[1], 8), pid_for(own, 8)], [0, 1]);
+}
+
 /// The home has ended it with the session of the last run.
 #[test]
 fn a_lock_of_an_earlier_run_is_not_set_again() {

@@ -22,6 +22,9 @@ impl Calls {
         }
         let found = state.under_way.iter().find(|(_, call)| call.caller == caller);
         let Some(number) = found.map(|(number, _)| *number) else { return };
+        if let Some(call) = state.under_way.get_mut(&number) {
+            call.is_cancelled = true;
+        }
         // While files are opened again it is unknown whether the last run has carried the request
         // out: the answer to its repetition will show.
         if state.reclaiming {

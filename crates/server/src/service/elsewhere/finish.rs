@@ -4,8 +4,7 @@
 //! to lose it. The other site is asked until it answers. Nothing is asked before it is known
 //! whether it has carried out what it was asked before.
 
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
