@@ -104,8 +104,8 @@ impl Upstream {
         true
     }
 
-    /// Asks that all requests end soon that a signal may end: they would keep this connection, which
-    /// is replaced.
+    /// Asks that all requests end soon that a signal may end: they would keep this connection,
+    /// which is replaced.
     pub(crate) fn cancel_all(&self) {
         let requests: Vec<RequestId> = self.requests.lock().values().copied().collect();
         for request in requests {
