@@ -42,7 +42,7 @@ pub(crate) struct Dirty {
     limit: usize,
     /// At most [`FLUSH_TIME`].
     flush_time: Duration,
-    /// Requests fail after a time: they are small while the server is slow, or its pace unknown.
+    /// Requests fail after a time, so they are small while the server is slow, or its pace unknown.
     has_deadline: bool,
     /// Chunks of all files, with those of requests under way.
     chunks: usize,

@@ -306,7 +306,7 @@ impl<W> Fetched<W> {
         }
     }
 
-    /// Drops the blocks of a large file that no program will read soon which reads it in order.
+    /// Drops the blocks of a large file that no reader in order will need soon.
     fn drop_passed(&mut self, ino: InodeId) {
         let large = self.files.get_mut(&ino).filter(|file| file.size > SMALL);
         if let Some(file) = large.filter(|file| file.bytes > limits::FETCH_AHEAD_BYTES) {
@@ -417,8 +417,7 @@ impl File {
         dropped
     }
 
-    /// Drops the blocks at which, and a little after which, no reads in order are. Returns their
-    /// bytes.
+    /// Drops the blocks that no reader in order will need soon. Returns their bytes.
     fn drop_passed(&mut self) -> usize {
         let reading = self.cursors.values().filter(|cursor| cursor.ahead > 0);
         let soon = reading.map(|cursor| {

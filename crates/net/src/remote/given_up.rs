@@ -62,8 +62,8 @@ impl State {
         answered
     }
 
-    /// Calls back `then`, by [`State::take_settled`], once no mutation is under way any more that
-    /// was abandoned before.
+    /// Keeps a callback until no mutation is under way any more that was abandoned before: then
+    /// [`State::take_settled`] returns it.
     pub(super) fn when_settled(&mut self, then: Then) {
         let last = self.last_under_way();
         self.settling.push(last, then);
