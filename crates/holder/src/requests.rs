@@ -25,7 +25,7 @@ impl State {
         }
         let larger = self.read_bytes_ahead(request);
         let facts = larger.map_or_else(|| ReplyFacts::of(request, session), ReplyFacts::Bytes);
-        // For the request as it came: attributes that only this holder wants are shown to nobody.
+        // For the request as it came: attributes that only this holder wants are not shown.
         let shows_dirty = self.shows_dirty(request);
         self.list_with_attributes(request);
         self.read_listing_ahead(request);

@@ -146,6 +146,8 @@ pub struct Shard {
     tags_are_complete: AtomicBool,
     /// True if the volume has several sites.
     has_sites: AtomicBool,
+    /// True if a directory was closed in this run. Never cleared.
+    has_closed: AtomicBool,
     /// True if there are sessions of other processes.
     has_sessions: AtomicBool,
     /// The names under which searches found files.
@@ -224,6 +226,7 @@ impl Shard {
             movers: RwLock::default(),
             tags_are_complete: AtomicBool::new(false),
             has_sites: AtomicBool::new(parts.id.site != 0),
+            has_closed: AtomicBool::new(false),
             has_sessions: AtomicBool::new(false),
             place_hints: Arc::default(),
         }

@@ -165,7 +165,7 @@ fn a_lock_that_is_granted_after_it_was_given_up_is_unlocked() {
     let waiting = ask(&remote, 1, waits.clone());
     assert!(matches!(world.next(), Request::Open { .. }));
     assert_eq!(world.next(), waits);
-    // Nobody can be reached for a while.
+    // No server can be reached for a while.
     let moved = world.socket.with_extension("moved");
     fs::rename(&world.socket, &moved).unwrap();
     world.cut();
@@ -195,7 +195,7 @@ fn a_deadline_ends_no_wait_for_a_lock_while_the_server_is_there() {
     waiting.recv_timeout(PATIENCE).unwrap().unwrap();
 }
 
-/// What it changes may be cached again, also if the line was cut meanwhile.
+/// The things that it changes may be cached again, also if the line was cut meanwhile.
 #[test]
 fn a_mutation_that_was_given_up_is_settled_when_it_is_over() {
     let world = World::new();

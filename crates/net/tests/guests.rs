@@ -18,33 +18,16 @@ use pelago_net::tls;
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::present::Present;
-use pelago_wire::{
-    Buffer, Bulk, Context, Done, Error, Reply, Request, Service, SessionId, SessionService, limits,
-};
+use pelago_wire::{SessionId, SessionService, limits};
 use rustls::{ClientConnection, StreamOwned};
 
-use crate::harness::{PATIENCE, WithSessions, until};
+use crate::harness::{PATIENCE, Reads, WithSessions, until};
 use crate::raw::RawClient;
 
 #[path = "harness/all.rs"]
 mod harness;
 #[path = "harness/raw.rs"]
 mod raw;
-
-/// Answers each read with one byte.
-struct Reads;
-
-impl Service for Reads {
-    fn ask(
-        &self,
-        _: &Context,
-        _: Request,
-        _: Bulk<'_>,
-        _: &mut dyn FnMut() -> Done,
-    ) -> Option<Result<Reply, Error>> {
-        Some(Ok(Reply::Data(Buffer::new(vec![7]))))
-    }
-}
 
 /// A server for guests, which knows one machine.
 struct Home {

@@ -44,7 +44,7 @@ pub(crate) struct SiteParts {
     pub(crate) timeout: Duration,
 }
 
-/// What the rows of the table say about other sites.
+/// The rows of the table that are about other sites.
 pub(crate) struct SiteRows {
     /// The other sites, with their numbers.
     pub(crate) others: Vec<(u16, SiteRow)>,

@@ -1,10 +1,9 @@
-//! Changes of two sites that are to be finished, without I/O: which ones the other site is to be
-//! asked for.
+//! Changes of two sites that are to be finished: which ones the other site is to be asked for.
 
 use std::collections::HashMap;
 
-use pelago_store::rows::IntentRow;
-use pelago_wire::InodeId;
+use pelago_meta::shard::Shard;
+use pelago_wire::{Error, InodeId};
 
 /// The changes, each of a directory of this site.
 #[derive(Debug, Default)]
@@ -16,27 +15,28 @@ pub(crate) struct Unfinished {
 
 #[derive(Debug)]
 struct Change {
-    row: IntentRow,
+    /// The site that is to do its part. The record of the change says which part.
+    site: u16,
     /// The other site is being asked.
     is_asked: bool,
 }
 
 impl Unfinished {
-    /// Returns the changes that the last run has not finished.
-    pub(crate) fn new(changes: Vec<(InodeId, IntentRow)>) -> Self {
+    /// Returns the changes that the last run has not finished, each a directory and the other site.
+    pub(crate) fn new(changes: Vec<(InodeId, u16)>) -> Self {
         let mut unfinished = Self::default();
         unfinished.insert(changes);
         unfinished
     }
 
-    fn insert(&mut self, changes: Vec<(InodeId, IntentRow)>) {
-        for (dir, row) in changes {
-            self.changes.entry(dir).or_insert(Change { row, is_asked: false });
+    fn insert(&mut self, changes: Vec<(InodeId, u16)>) {
+        for (dir, site) in changes {
+            self.changes.entry(dir).or_insert(Change { site, is_asked: false });
         }
     }
 
-    /// Adds changes. Returns whether a thread is to be started that asks for them.
-    pub(crate) fn add(&mut self, changes: Vec<(InodeId, IntentRow)>) -> bool {
+    /// Adds changes, each a directory and the other site. Returns whether a thread is to be started that asks for them.
+    pub(crate) fn add(&mut self, changes: Vec<(InodeId, u16)>) -> bool {
         self.insert(changes);
         !self.changes.is_empty() && !std::mem::replace(&mut self.has_thread, true)
     }
@@ -65,7 +65,7 @@ impl Unfinished {
 
     /// Records that what this site was asked may never be answered: the connection was replaced.
     pub(crate) fn ask_again(&mut self, site: u16) {
-        for change in self.changes.values_mut().filter(|change| change.row.parent.site() == site) {
+        for change in self.changes.values_mut().filter(|change| change.site == site) {
             change.is_asked = false;
         }
     }
@@ -77,7 +77,7 @@ impl Unfinished {
 
     /// Returns the number of changes that this site is to do its part of.
     pub(crate) fn count(&self, site: u16) -> usize {
-        self.changes.values().filter(|change| change.row.parent.site() == site).count()
+        self.changes.values().filter(|change| change.site == site).count()
     }
 
     /// Records that there is no thread.
@@ -86,22 +86,26 @@ impl Unfinished {
     }
 }
 
+/// Returns the directories with a change that is not finished, each with the other site.
+///
+/// # Errors
+/// As [`Shard::take_up_intents`].
+pub(crate) fn changes_of_sites(shard: &Shard) -> Result<Vec<(InodeId, u16)>, Error> {
+    let intents = shard.take_up_intents()?;
+    Ok(intents.into_iter().map(|(dir, row)| (dir, row.parent.site())).collect())
+}
+
 #[cfg(test)]
 mod tests {
-    use pelago_store::rows::IntentChange;
-    use pelago_wire::Name;
-
     use super::*;
 
     #[test]
     fn a_change_is_asked_for_once_at_a_time_until_it_is_finished() {
         let dir = InodeId::from_raw(7);
-        let name = Name::new(b"name").unwrap();
-        let row = IntentRow { change: IntentChange::Make, parent: InodeId::ROOT, name };
         let mut unfinished = Unfinished::default();
         assert!(!unfinished.add(vec![]));
-        assert!(unfinished.add(vec![(dir, row.clone())]));
-        assert!(!unfinished.add(vec![(dir, row.clone())]), "there is a thread");
+        assert!(unfinished.add(vec![(dir, 0)]));
+        assert!(!unfinished.add(vec![(dir, 0)]), "there is a thread");
         assert_eq!(unfinished.take_due(), Some(vec![dir]));
         assert_eq!(unfinished.take_due(), Some(vec![]));
         unfinished.answered(dir);
@@ -112,6 +116,6 @@ mod tests {
         assert_eq!(unfinished.take_due(), Some(vec![dir]));
         unfinished.finished(dir);
         assert_eq!(unfinished.take_due(), None);
-        assert!(unfinished.add(vec![(dir, row)]), "the thread has ended");
+        assert!(unfinished.add(vec![(dir, 0)]), "the thread has ended");
     }
 }

@@ -524,6 +524,60 @@ impl Request {
         }
     }
 
+    /// Returns the owner of locks that the request names.
+    pub const fn lock_owner_mut(&mut self) -> Option<&mut LockOwner> {
+        match self {
+            Self::GetLock { owner, .. }
+            | Self::SetLock { owner, .. }
+            | Self::ReclaimLock { owner, .. } => Some(owner),
+            Self::Flush { owner, .. } => owner.as_mut(),
+            Self::Create { .. }
+            | Self::CreateUnnamed { .. }
+            | Self::Open { .. }
+            | Self::Reopen { .. }
+            | Self::Release { .. }
+            | Self::Fsync { .. }
+            | Self::Read { .. }
+            | Self::Write { .. }
+            | Self::Allocate { .. }
+            | Self::Seek { .. }
+            | Self::SetAttr { .. }
+            | Self::CopyRange { .. }
+            | Self::Lookup { .. }
+            | Self::Parent { .. }
+            | Self::Find { .. }
+            | Self::GetAttr { .. }
+            | Self::MakeDir { .. }
+            | Self::MakeNode { .. }
+            | Self::Symlink { .. }
+            | Self::ReadLink { .. }
+            | Self::Link { .. }
+            | Self::Unlink { .. }
+            | Self::RemoveDir { .. }
+            | Self::Rename { .. }
+            | Self::FsyncDir { .. }
+            | Self::List { .. }
+            | Self::GetXattr { .. }
+            | Self::ListXattr { .. }
+            | Self::SetXattr { .. }
+            | Self::RemoveXattr { .. }
+            | Self::StatFs
+            | Self::Search { .. }
+            | Self::Tags { .. }
+            | Self::Attach { .. }
+            | Self::Revoke { .. }
+            | Self::Issue { .. }
+            | Self::Access { .. }
+            | Self::Audited { .. }
+            | Self::Step { .. }
+            | Self::AddDir { .. }
+            | Self::DropDir { .. }
+            | Self::RemoveNamedDir { .. }
+            | Self::SiteAddress { .. }
+            | Self::Servers => None,
+        }
+    }
+
     /// Calls `each` with each open that the request names or makes.
     pub fn each_open_mut(&mut self, each: &mut dyn FnMut(&mut OpenId)) {
         match self {

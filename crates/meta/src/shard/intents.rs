@@ -98,7 +98,8 @@ impl Shard {
 
     /// Returns whether a directory is being removed, and its name is at another site.
     pub fn is_closed(&self, dir: InodeId) -> bool {
-        self.has_sites.load(Ordering::Acquire) && self.lock().state.closed.contains(&dir)
+        // Asked for each directory that a reply shows: mostly without the lock.
+        self.has_closed.load(Ordering::Acquire) && self.lock().state.closed.contains(&dir)
     }
 
     /// Closes an empty directory whose name is at another site, and records that it is to be
@@ -124,6 +125,7 @@ impl Shard {
         }
         remove::expect_empty(&txn, ino)?;
         let attr = txn.attr_of(&node.rnode)?;
+        self.has_closed.store(true, Ordering::Release);
         txn.put(intent, &at.intent(IntentChange::Remove));
         txn.set_closed(ino, true);
         txn.batch.allow_reserve();
@@ -175,6 +177,9 @@ impl Locked<'_> {
     pub(super) fn close_removed(&mut self, intents: &[(InodeId, IntentRow)]) {
         let removed = intents.iter().filter(|(_, row)| row.change == IntentChange::Remove);
         self.state.closed = removed.map(|(dir, _)| *dir).collect();
+        if !self.state.closed.is_empty() {
+            self.shard.has_closed.store(true, Ordering::Release);
+        }
     }
 }
 

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
-    Attr, Bulk, Connections, Context, Done, Entry, Error, GuestGrant, GuestRefusal, Handle, Reply,
-    Request, Served, Service, SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal,
+    Attr, Buffer, Bulk, Connections, Context, Done, Entry, Error, GuestGrant, GuestRefusal, Handle,
+    Reply, Request, Served, Service, SessionId, SessionRecord, SessionService, SitePeer,
+    SiteRefusal,
 };
 
 /// A deadline for events that must come; no test waits for it.
@@ -37,6 +38,21 @@ pub(crate) struct WithSessions<S> {
     /// Revoked credentials.
     pub(crate) revoked: Mutex<Vec<[u8; 32]>>,
     pub(crate) store: StoreSwitch,
+}
+
+/// Answers each read with one byte.
+pub(crate) struct Reads;
+
+impl Service for Reads {
+    fn ask(
+        &self,
+        _: &Context,
+        _: Request,
+        _: Bulk<'_>,
+        _: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        Some(Ok(Reply::Data(Buffer::new(vec![7]))))
+    }
 }
 
 /// A callback of [`SessionService::when_recorded`].

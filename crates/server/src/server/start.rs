@@ -31,7 +31,7 @@ use crate::memory::MEMORY_BYTES;
 use crate::policy::Policy;
 use crate::recovery::{self, Measured, RecoveryReport};
 use crate::sites::{SiteParts, SiteRows, Sites};
-use crate::unfinished::Unfinished;
+use crate::unfinished::{Unfinished, changes_of_sites};
 
 impl Server {
     /// Serves the volume in `dir`, which is created if it does not exist. When this returns, the
@@ -167,7 +167,7 @@ fn recover(
     let of_sites = SiteRows {
         others: shard.sites().map_err(failed)?,
         chains: Chains::new(parts.shard.site, shard.ancestry().map_err(failed)?),
-        unfinished: Unfinished::new(shard.take_up_intents().map_err(failed)?),
+        unfinished: Unfinished::new(changes_of_sites(&shard).map_err(failed)?),
     };
     let folder = volume.map(|open| open.volume.folder().clone());
     // The folder of a shared store is not this server's alone.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use pelago_wire::{Code, Connections};
 
 use super::{Dispatcher, LocalService};
+use crate::unfinished::changes_of_sites;
 
 /// The longest wait of a new epoch for a request that still runs from the last one.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -60,7 +61,7 @@ impl EpochChange {
     pub(crate) fn begin(&self) {
         self.dispatcher.retry_deletions();
         // The records of some changes may be back, and those of others lost.
-        match self.dispatcher.parts.shard.take_up_intents() {
+        match changes_of_sites(&self.dispatcher.parts.shard) {
             Ok(unfinished) => self.dispatcher.finish_all(unfinished),
             Err(error) => tracing::error!(%error, "changes of two sites are not taken up"),
         }

@@ -136,34 +136,32 @@ impl Numbers {
         }
     }
 
-    /// Replaces the owner of locks in a request.
+    /// Replaces the owner of locks in a request. One that sets none, and has none, gets a number for
+    /// this request alone.
     fn map_owner(&mut self, session: SessionId, request: &mut Request) -> Result<(), Error> {
-        match request {
-            Request::Flush { owner: ending, .. } => {
-                // One without locks there has none that could end.
-                let known = ending.and_then(|owner| self.owners.get(&Owner { session, owner }));
-                *ending = known.map(|known| known.there);
+        let set_through = match request.opens() {
+            OpenEffect::Locks { open, .. } => Some(OpenKey { session, open }),
+            OpenEffect::Nothing
+            | OpenEffect::UsesGuarded
+            | OpenEffect::Makes { .. }
+            | OpenEffect::MakesAgain { .. }
+            | OpenEffect::Creates { .. }
+            | OpenEffect::EndsLocks { .. }
+            | OpenEffect::Ends(_) => None,
+        };
+        let Some(owner) = request.lock_owner_mut() else { return Ok(()) };
+        let key = Owner { session, owner: *owner };
+        self.last += 1;
+        let new = LockOwner(self.last);
+        *owner = match set_through {
+            Some(here) => {
+                let open = self.opens.get_mut(&here).ok_or(Code::BadOpen)?;
+                let known = self.owners.entry(key).or_insert(OwnerThere { there: new, opens: 0 });
+                known.opens += usize::from(open.owners.insert(key.owner));
+                known.there
             }
-            Request::GetLock { owner, .. } => {
-                let known = self.owners.get(&Owner { session, owner: *owner });
-                // It is asked for once: one without locks need not be known later.
-                *owner = known.map_or_else(|| LockOwner(self.last + 1), |known| known.there);
-                self.last += 1;
-            }
-            Request::SetLock { open, owner, .. } => {
-                let here = OpenKey { session, open: *open };
-                let known = self.opens.get_mut(&here).ok_or(Code::BadOpen)?;
-                let key = Owner { session, owner: *owner };
-                let last = &mut self.last;
-                let of_owner = self.owners.entry(key).or_insert_with(|| {
-                    *last += 1;
-                    OwnerThere { there: LockOwner(*last), opens: 0 }
-                });
-                of_owner.opens += usize::from(known.owners.insert(*owner));
-                *owner = of_owner.there;
-            }
-            _ => {}
-        }
+            None => self.owners.get(&key).map_or(new, |known| known.there),
+        };
         Ok(())
     }
 }
@@ -267,12 +265,13 @@ mod tests {
         open(&mut numbers, ONE, 5);
         open(&mut numbers, ONE, 6);
         open(&mut numbers, TWO, 5);
-        assert_eq!(flush(&mut numbers, ONE, 5, 77), None, "it has no locks");
+        let without_locks = flush(&mut numbers, ONE, 5, 77);
         let owner = lock(&mut numbers, ONE, 5, 77);
         assert_eq!(lock(&mut numbers, ONE, 5, 77), owner);
         assert_eq!(lock(&mut numbers, ONE, 6, 77), owner);
         assert_ne!(lock(&mut numbers, TWO, 5, 77), owner, "another session's");
         assert_ne!(lock(&mut numbers, ONE, 5, 78), owner);
+        assert_ne!(without_locks, Some(owner));
         assert_eq!(flush(&mut numbers, ONE, 6, 77), Some(owner));
         numbers.map(ONE, &mut Request::Release { open: OpenId(5) }).unwrap();
         assert_eq!(lock(&mut numbers, ONE, 6, 77), owner);

@@ -4,20 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use pelago_server::Server;
-use pelago_wire::{
-    Attr, Code, Cookie, Handle, NewMode, RenameFlags, Reply, Request, SessionId, SetAttr,
-};
+use pelago_wire::{Attr, Code, Cookie, Handle, NewMode, Reply, Request, SessionId, SetAttr};
 
-use super::world::{Offices, ask, berlin_dir, options};
+use super::world::{Offices, ask, berlin_dir, lookup, options, rename};
 use crate::harness::rig::{entry, name};
 
 const ROOT: Handle = Handle::ROOT;
 const DIRECT: SessionId = SessionId::DIRECT;
-
-fn lookup(server: &Server, dir: Handle, text: &str) -> Result<Handle, Code> {
-    let found = ask(server, DIRECT, Request::Lookup { dir, name: name(text) })?;
-    Ok(entry(found)?.handle)
-}
 
 /// Looks the names of a path up, from the root.
 fn walk(server: &Server, path: &str) -> Result<Handle, Code> {
@@ -36,17 +29,6 @@ fn mkdir(server: &Server, dir: Handle, text: &str) -> Handle {
     let mode = NewMode::exactly(0o750);
     let made = Request::MakeDir { dir, name: name(text), mode };
     entry(ask(server, DIRECT, made).unwrap()).unwrap().handle
-}
-
-fn rename(server: &Server, from: &str, to: &str) {
-    let request = Request::Rename {
-        from_dir: ROOT,
-        from: name(from),
-        to_dir: ROOT,
-        to: name(to),
-        flags: RenameFlags::Replace,
-    };
-    ask(server, DIRECT, request).unwrap();
 }
 
 /// The path `projects/berlin/own`: the first name is of the first site, the others are berlin's.

@@ -11,7 +11,7 @@ use pelago_wire::{
 
 use super::line::Losing;
 use super::world::{
-    Offices, ask, ask_as, ask_with, berlin_dir, client, next_number, options, wait_for,
+    Offices, ask, ask_as, ask_with, berlin_dir, client, lookup, next_number, options, wait_for,
 };
 use crate::harness::rig::{entry, name};
 
@@ -50,11 +50,6 @@ fn read(server: &Server, session: SessionId, open: u64) -> Result<Vec<u8>, Code>
         Reply::Data(buffer) => buffer.as_bytes().to_vec(),
         other => panic!("{other:?}"),
     })
-}
-
-fn lookup(server: &Server, dir: Handle, text: &str) -> Result<Handle, Code> {
-    let found = ask(server, DIRECT, Request::Lookup { dir, name: name(text) })?;
-    Ok(entry(found)?.handle)
 }
 
 #[test]

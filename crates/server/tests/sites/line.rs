@@ -16,7 +16,7 @@ use pelago_wire::{
 /// The time for which leases are granted: longer than any test takes.
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// What is lost of a step of a change of two sites.
+/// The loss of a step of a change of two sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Losing {
     #[default]

@@ -4,21 +4,16 @@
 use std::sync::Arc;
 
 use pelago_server::Server;
-use pelago_wire::{
-    Code, Handle, InodeId, NewMode, RenameFlags, Reply, Request, SessionId, SitePeer,
-};
+use pelago_wire::{Code, Handle, InodeId, NewMode, Reply, Request, SessionId, SitePeer};
 
 use super::line::{Ends, Losing};
-use super::world::{BERLIN, Offices, ask, begin, berlin_dir, client, options, public, wait_for};
+use super::world::{
+    BERLIN, Offices, ask, begin, berlin_dir, client, lookup, options, public, rename, wait_for,
+};
 use crate::harness::rig::{entry, name};
 
 const ROOT: Handle = Handle::ROOT;
 const DIRECT: SessionId = SessionId::DIRECT;
-
-fn lookup(server: &Server, dir: Handle, text: &str) -> Result<Handle, Code> {
-    let found = ask(server, DIRECT, Request::Lookup { dir, name: name(text) })?;
-    Ok(entry(found)?.handle)
-}
 
 fn mkdir(server: &Server, dir: Handle, text: &str) -> Result<Handle, Code> {
     let mode = NewMode::exactly(0o755);
@@ -34,17 +29,6 @@ fn rmdir(server: &Server, dir: Handle, text: &str) -> Result<(), Code> {
         }
         other => panic!("{other:?}"),
     }
-}
-
-fn rename(server: &Server, from: &str, to: &str) {
-    let request = Request::Rename {
-        from_dir: ROOT,
-        from: name(from),
-        to_dir: ROOT,
-        to: name(to),
-        flags: RenameFlags::Replace,
-    };
-    ask(server, DIRECT, request).unwrap();
 }
 
 fn exists(server: &Server, node: Handle) -> bool {
@@ -108,7 +92,7 @@ fn either_office_removes_a_directory_of_the_other() {
             assert_eq!(links(server, ROOT), 2);
         }
     }
-    // A file is no directory, and an absent name is not found, whoever asks.
+    // A file is no directory, and an absent name is not found, in each office.
     let dir = offices.dir("berlin");
     for server in [first, berlin] {
         assert_eq!(rmdir(server, ROOT, "nothing"), Err(Code::NotFound));

@@ -18,7 +18,7 @@ const DIRECT: SessionId = SessionId::DIRECT;
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const STEPS: usize = 250;
 
-/// What is known of a name.
+/// The knowledge of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     Absent,
@@ -28,7 +28,7 @@ enum Known {
     Nothing,
 }
 
-/// The names, and what programs know of them.
+/// The names, and the knowledge of programs about them.
 struct Storm {
     offices: Offices,
     random: Random,

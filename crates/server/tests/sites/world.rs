@@ -13,8 +13,8 @@ use pelago_net::key::PrivateKey;
 use pelago_server::{Joining, Neighbour, Options, Server};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
-    Bulk, Code, Connections, Context, Done, Handle, NewMode, RecordedPeer, Reply, Request,
-    RequestId, SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal,
+    Bulk, Code, Connections, Context, Done, Handle, NewMode, RecordedPeer, RenameFlags, Reply,
+    Request, RequestId, SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal,
 };
 
 use super::line::{Ends, Line, Losing, Recalls};
@@ -242,6 +242,24 @@ pub(super) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(5));
     }
     panic!("still not: {what}");
+}
+
+/// Looks a name up by the mount of a server.
+pub(super) fn lookup(server: &Server, dir: Handle, text: &str) -> Result<Handle, Code> {
+    let found = ask(server, SessionId::DIRECT, Request::Lookup { dir, name: name(text) })?;
+    Ok(entry(found)?.handle)
+}
+
+/// Renames in the root.
+pub(super) fn rename(server: &Server, from: &str, to: &str) {
+    let request = Request::Rename {
+        from_dir: Handle::ROOT,
+        from: name(from),
+        to_dir: Handle::ROOT,
+        to: name(to),
+        flags: RenameFlags::Replace,
+    };
+    ask(server, SessionId::DIRECT, request).unwrap();
 }
 
 /// Returns the path of the folder of berlin.

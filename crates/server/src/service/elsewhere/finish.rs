@@ -20,13 +20,14 @@ use crate::upstream::Upstream;
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Dispatcher {
-    /// Has a change finished later.
-    pub(super) fn finish_later(self: &Arc<Self>, dir: InodeId, row: IntentRow) {
-        self.finish_all(vec![(dir, row)]);
+    /// Has the change of a directory finished later, by its record and this site.
+    pub(super) fn finish_later(self: &Arc<Self>, dir: InodeId, site: u16) {
+        self.finish_all(vec![(dir, site)]);
     }
 
-    /// Has these changes finished, by a thread that ends with the last one.
-    pub(in crate::service) fn finish_all(self: &Arc<Self>, changes: Vec<(InodeId, IntentRow)>) {
+    /// Has the changes of these directories finished, each with the other site, by a thread that
+    /// ends with the last one.
+    pub(in crate::service) fn finish_all(self: &Arc<Self>, changes: Vec<(InodeId, u16)>) {
         if !self.parts.sites.unfinished.lock().add(changes) {
             return;
         }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use pelago_meta::shard::{Inherited, NameThere, NewInode};
 use pelago_store::clock;
-use pelago_store::rows::{IntentChange, IntentRow};
 use pelago_wire::xattr::ACL_DEFAULT;
 use pelago_wire::{
     Attr, Bulk, Code, Context, Done, Entry, Error, Handle, InodeId, Name, NewMode, Reply, Request,
@@ -86,7 +85,7 @@ impl Dispatcher {
                     Ok(()) => named.name_there(made, entry, done),
                     Err(error) => {
                         // The rows may be there all the same.
-                        named.finish_later(entry.attr.ino, made.intent());
+                        named.finish_later(entry.attr.ino, made.dir.ino.site());
                         done(Err(error));
                     }
                 };
@@ -101,7 +100,6 @@ impl Dispatcher {
     /// that it has not added the name.
     fn name_there(self: &Arc<Self>, made: DirThere, entry: Entry, done: Done) {
         let this = Arc::clone(self);
-        let row = made.intent();
         let DirThere { upstream, context, dir, name, .. } = made;
         let ino = entry.attr.ino;
         let ask = Request::AddDir { dir, name, made: ino };
@@ -111,7 +109,7 @@ impl Dispatcher {
             Err(error) if is_refusal(error.code) => this.remove_nameless(ino, Err(error), done),
             Err(error) => {
                 // It may have the name, which must not lead nowhere.
-                this.finish_later(ino, row);
+                this.finish_later(ino, dir.ino.site());
                 done(Err(error));
             }
         });
@@ -123,12 +121,6 @@ impl DirThere {
     /// Returns the place of its name.
     fn place(&self) -> NameThere {
         NameThere { parent: self.dir.ino, name: self.name.clone() }
-    }
-
-    /// Returns the record of what is to be done.
-    fn intent(&self) -> IntentRow {
-        let NameThere { parent, name } = self.place();
-        IntentRow { change: IntentChange::Make, parent, name }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Directories that are removed, and whose names are at another site than their rows.
 //!
 //! The home of the directory leads. It closes the directory if that is empty, has the other site
-//! remove the name, and removes the rows. Whoever asks the site of the name is sent on to the home.
+//! remove the name, and removes the rows. A request to the site of the name is sent on to the home.
 //! If the other site does not answer, the directory stays closed until that site says whether the
 //! name is gone ([`super::finish`]).
 
@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use pelago_meta::shard::NameThere;
 use pelago_store::clock;
-use pelago_store::rows::{IntentChange, IntentRow};
 use pelago_wire::{
     Attr, Bulk, Code, Context, Done, Error, FileKind, Handle, InodeId, Name, Reply, Request,
 };
@@ -26,14 +25,6 @@ pub(super) struct NamedDir {
     pub(super) context: Context,
     pub(super) dir: Handle,
     pub(super) at: NameThere,
-}
-
-impl NamedDir {
-    /// Returns the record of what is to be done.
-    fn intent(&self) -> IntentRow {
-        let NameThere { parent, name } = self.at.clone();
-        IntentRow { change: IntentChange::Remove, parent, name }
-    }
 }
 
 impl Dispatcher {
@@ -162,7 +153,7 @@ impl Dispatcher {
             Err(error) => {
                 if error.code == Code::Io {
                     // It may be closed all the same.
-                    this.finish_later(named.dir.ino, named.intent());
+                    this.finish_later(named.dir.ino, named.at.parent.site());
                 }
                 done(Err(error));
             }
@@ -194,21 +185,21 @@ impl Dispatcher {
     /// opens it again if it keeps its name.
     fn drop_name(self: &Arc<Self>, named: NamedDir, done: Done) {
         let this = Arc::clone(self);
-        let row = named.intent();
         let NamedDir { context, dir, at } = named;
         let ino = dir.ino;
-        let upstream = match self.parts.sites.upstream(at.parent.site()) {
+        let site = at.parent.site();
+        let upstream = match self.parts.sites.upstream(site) {
             Ok(upstream) => upstream,
-            Err(error) => return self.open_again(ino, row, error, done),
+            Err(error) => return self.open_again(ino, site, error, done),
         };
         let NameThere { parent, name } = at;
         let ask = Request::DropDir { dir: Handle::own(parent), name, removed: ino };
         let dropped: Done = Box::new(move |result| match result {
             Ok(_) => this.remove_nameless(ino, Ok(()), done),
-            Err(error) if is_refusal(error.code) => this.open_again(ino, row, error, done),
+            Err(error) if is_refusal(error.code) => this.open_again(ino, site, error, done),
             Err(error) => {
                 // The name may be gone.
-                this.finish_later(ino, row);
+                this.finish_later(ino, site);
                 done(Err(error));
             }
         });
@@ -242,7 +233,7 @@ impl Dispatcher {
     }
 
     /// Opens a closed directory again, which keeps its name, and answers with this error.
-    fn open_again(self: &Arc<Self>, dir: InodeId, row: IntentRow, answer: Error, done: Done) {
+    fn open_again(self: &Arc<Self>, dir: InodeId, site: u16, answer: Error, done: Done) {
         let this = Arc::clone(self);
         self.in_pool(move |invocation| {
             if invocation == Invocation::Cancelled {
@@ -251,7 +242,7 @@ impl Dispatcher {
             let opened = Arc::clone(&this);
             this.open_when_safe(dir, move |is_open| {
                 if !is_open {
-                    opened.finish_later(dir, row);
+                    opened.finish_later(dir, site);
                 }
                 done(Err(answer));
             });
