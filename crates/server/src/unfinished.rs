@@ -35,7 +35,8 @@ impl Unfinished {
         }
     }
 
-    /// Adds changes, each a directory and the other site. Returns whether a thread is to be started that asks for them.
+    /// Adds changes, each a directory and the other site. Returns whether a thread is to be started
+    /// that asks for them.
     pub(crate) fn add(&mut self, changes: Vec<(InodeId, u16)>) -> bool {
         self.insert(changes);
         !self.changes.is_empty() && !std::mem::replace(&mut self.has_thread, true)

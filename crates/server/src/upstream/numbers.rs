@@ -136,8 +136,8 @@ impl Numbers {
         }
     }
 
-    /// Replaces the owner of locks in a request. One that sets none, and has none, gets a number for
-    /// this request alone.
+    /// Replaces the owner of locks in a request. One that sets none, and has none, gets a number
+    /// for this request alone.
     fn map_owner(&mut self, session: SessionId, request: &mut Request) -> Result<(), Error> {
         let set_through = match request.opens() {
             OpenEffect::Locks { open, .. } => Some(OpenKey { session, open }),
