@@ -11,9 +11,9 @@
 //! nothing; text after the signature is an error. [`Assertion::credential`] refuses what the RFC
 //! allows and no author means: a credential without licensees or conditions.
 //!
-//! A [`Revocation`] is Pelago's own sentence: it takes a credential or a key back.
-//! [`armor`](mod@armor) has
-//! the form in which credentials are sent by mail, [`key`] the texts, files and names of keys.
+//! Two sentences are Pelago's own: a [`Revocation`] takes a credential or a key back, and a
+//! [`SiteList`] names the sites of a volume. [`armor`](mod@armor) has the form in which credentials
+//! are sent by mail, [`key`] the texts, files and names of keys.
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +36,9 @@ pub use share::{
     RightsError, ShareFormError, SharedName, SharedObject,
 };
 pub use signature::BadSignature;
+pub use site_list::{
+    ListedSite, SignedSiteList, SiteList, SiteListError, is_site_address, is_site_name,
+};
 pub use values::Values;
 pub use write::{Credential, WriteError, policy};
 
@@ -55,6 +58,7 @@ mod reads;
 mod revocation;
 pub mod share;
 mod signature;
+mod site_list;
 mod token;
 mod values;
 mod write;
@@ -67,3 +71,9 @@ pub const CHAIN_LINKS: usize = 16;
 pub const CHAIN_BYTES: usize = 32 << 10;
 /// The limit for a revocation in bytes.
 pub const REVOCATION_BYTES: usize = 1 << 10;
+/// The limit for the address of a site in bytes.
+pub const SITE_ADDRESS_BYTES: usize = 320;
+/// The limit for the sites in a list, without the first one.
+pub const LISTED_SITES: usize = 64;
+/// The limit for a list of sites in bytes.
+pub const SITE_LIST_BYTES: usize = 32 << 10;
