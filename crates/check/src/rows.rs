@@ -4,7 +4,8 @@
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
     AncestryRow, CachedReply, HighWater, Identity, IndexCommits, Inline, IntentRow, MirrorRow,
-    Moved, NameRow, Orphan, ParentPointer, RevocationRow, Row, SiteRow, Writing, Xattr, XattrNames,
+    Moved, NameRow, Orphan, ParentPointer, RevocationRow, Row, SiteListRow, SiteRow, Writing,
+    Xattr, XattrNames,
 };
 use pelago_store::table;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -100,6 +101,9 @@ impl Check<'_> {
                 Some(Key::Volume { row: key::VolumeRow::Identity }) => true,
                 Some(Key::Volume { row: key::VolumeRow::HighWater(_) }) => {
                     HighWater::decode(value).is_ok()
+                }
+                Some(Key::Volume { row: key::VolumeRow::SiteList }) => {
+                    SiteListRow::decode(value).is_ok()
                 }
                 Some(Key::Volume { row: key::VolumeRow::Mirror }) => {
                     MirrorRow::decode(value).is_ok()

@@ -177,7 +177,7 @@ row_kinds! {
         /// The number of the change; of one of a directory, its id.
         number: u64,
     }
-    /// Another site of the volume, or one that was invited.
+    /// Another site of the volume, or one that was invited or has left.
     Site = 16, site {
         /// The number of the site.
         site: u16,
@@ -260,6 +260,8 @@ pub enum VolumeRow {
     Mirror,
     /// The last commits of the search index of a shard ([`crate::rows::IndexCommits`]).
     IndexCommits(u16),
+    /// The signed list of the volume's sites ([`crate::rows::SiteListRow`]).
+    SiteList,
 }
 
 impl VolumeRow {
@@ -267,6 +269,7 @@ impl VolumeRow {
     pub(crate) const HIGH_WATER: u8 = 2;
     pub(crate) const MIRROR: u8 = 3;
     pub(crate) const INDEX_COMMITS: u8 = 5;
+    pub(crate) const SITE_LIST: u8 = 6;
 }
 
 /// All keys with `from <= key < to`, the arguments of [`crate::table::TableRead::scan`].
@@ -488,6 +491,7 @@ mod tests {
             (high_water(4095), Key::Volume { row: VolumeRow::HighWater(4095) }),
             (volume_row(VolumeRow::Mirror), Key::Volume { row: VolumeRow::Mirror }),
             (index_commits(7), Key::Volume { row: VolumeRow::IndexCommits(7) }),
+            (volume_row(VolumeRow::SiteList), Key::Volume { row: VolumeRow::SiteList }),
         ];
         for (bytes, key) in pairs {
             assert_eq!(Key::parse(&bytes), Some(key));

@@ -13,8 +13,8 @@ use pelago_store::key::RowKind;
 use pelago_store::rows::{
     Access, AncestryRow, CachedReply, DecodeError, HalfCommits, HighWater, Identity, IndexCommits,
     Inline, IntentChange, IntentRow, MirrorRole, MirrorRow, Moved, NameRow, Orphan, ParentPointer,
-    Partition, RevocationRow, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, SeenDir, SiteRow, SiteState,
-    Stamp, Tag, Writing, Xattr, XattrNames,
+    Partition, RevocationRow, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, SeenDir, SiteListRow,
+    SiteRow, SiteState, Stamp, Tag, Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{
     FORMAT_VERSION, Format, FormatError, HashSeed, SHARED_STORE, SeedError, TAGS_ARE_COMPLETE,
@@ -141,6 +141,8 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("site.invited.v1", site(SiteState::Invited { key: [5; 32], until: 1_800_000_000 })),
         ("site.joined.v1", site(SiteState::Joined { key: [6; 32], invitation: [5; 32] })),
+        ("site.left.v1", site(SiteState::Left { key: [6; 32] })),
+        ("sitelist.v1", SiteListRow { text: b"Pelago-Sites: 1\n" }.encode(STAMP)),
         (
             "revocation.v1",
             RevocationRow { end: 1_800_000_000, sentence: b"sentence" }.encode(STAMP),
@@ -311,6 +313,7 @@ fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     one::<SessionRecord>(value, &mut read);
     one::<RevocationRow<'_>>(value, &mut read);
     one::<SiteRow>(value, &mut read);
+    one::<SiteListRow<'_>>(value, &mut read);
     one::<AncestryRow>(value, &mut read);
     one::<IntentRow>(value, &mut read);
     read
@@ -354,6 +357,7 @@ fn a_sealed_body_must_have_its_length() {
     for (name, value) in values() {
         let kind = decode_as_all(&value)[0];
         let open_ended = name.starts_with("mirror.")
+            || name.starts_with("sitelist.")
             || matches!(
                 kind,
                 RowKind::Xattr

@@ -79,6 +79,10 @@ pub const MIRROR_TABLE_BYTES: u64 = 16 << 20;
 pub const REVOCATION_BYTES: usize = 1 << 10;
 /// Bytes of the address of another site's server, `HOST:PORT`: a host name has at most 253.
 pub const SITE_ADDRESS_BYTES: usize = 320;
+/// Sites of a volume besides its first one.
+pub const LISTED_SITES: usize = 64;
+/// Bytes of the signed list of a volume's sites.
+pub const SITE_LIST_BYTES: usize = 32 << 10;
 /// Directories of other sites that a site knows as ancestors of its own ones.
 pub const ANCESTRY_DIRS: usize = 1024;
 /// Names in such a directory that a site knows as leading to own directories. Of more, those that

@@ -439,6 +439,20 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer],
     }
+    SiteList {} = "sitelist" {
+        effect: Effect::Change { replayed: false, grows: false },
+        subjects: Subjects::NONE, guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
+    LeaveSite {} = "leavesite" {
+        effect: Effect::Change { replayed: false, grows: false },
+        subjects: Subjects::NONE, guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
     Servers {} = "servers" {
         effect: Effect::None, subjects: Subjects::NONE, guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Nothing,

@@ -458,6 +458,18 @@ pub enum Request {
         /// `HOST:PORT`, or nothing if it cannot be reached.
         address: Vec<u8>,
     },
+    /// Passes on the list of the volume's sites ([`limits::SITE_LIST_BYTES`]), which the server of
+    /// the first site has signed. Reply: `Done`, once that is safe, and also for one that is known;
+    /// `Invalid` if it is no list of this volume by that server, or contradicts what is known;
+    /// `Stale` if it is older than the known one, `AccessDenied` in a session of no site.
+    SiteList {
+        /// The text.
+        text: Vec<u8>,
+    },
+    /// Says that the asking site leaves the volume: it is the home of nothing any more. Reply:
+    /// `Done`, once that is safe; `NotSupported` at another site than the first one, `AccessDenied`
+    /// in a session of no site.
+    LeaveSite,
     /// Lists the servers of the shared store: the one that answers, then the others in the order of
     /// their keys. Reply: `Servers`; `NotSupported` if the volume lies on none.
     Servers,
@@ -520,6 +532,8 @@ impl Request {
             | Self::Attach { .. }
             | Self::Revoke { .. }
             | Self::SiteAddress { .. }
+            | Self::SiteList { .. }
+            | Self::LeaveSite
             | Self::Servers => {}
         }
     }
@@ -574,6 +588,8 @@ impl Request {
             | Self::DropDir { .. }
             | Self::RemoveNamedDir { .. }
             | Self::SiteAddress { .. }
+            | Self::SiteList { .. }
+            | Self::LeaveSite
             | Self::Servers => None,
         }
     }
@@ -631,6 +647,8 @@ impl Request {
             | Self::DropDir { .. }
             | Self::RemoveNamedDir { .. }
             | Self::SiteAddress { .. }
+            | Self::SiteList { .. }
+            | Self::LeaveSite
             | Self::Servers => {}
         }
     }

@@ -38,7 +38,7 @@ pub const FRAMES: &[Reserved] = &[
 /// Requests.
 pub const REQUESTS: &[Reserved] = &[
     range(43, 47, "credentials"),
-    range(53, 63, "sites"),
+    range(55, 63, "sites"),
     range(64, 71, "mirrors"),
     range(73, 79, "shared stores"),
     one(80, "CreateMany"),
@@ -75,12 +75,8 @@ pub const CLOSINGS: &[Reserved] = &[];
 pub const RECALLS: &[Reserved] = &[one(4, "all of one home")];
 
 /// Roles of a client.
-pub const ROLES: &[Reserved] = &[
-    one(4, "bulk connection of a site"),
-    one(5, "reverse connection"),
-    one(7, "relay"),
-    one(8, "server of the same store"),
-];
+pub const ROLES: &[Reserved] =
+    &[one(4, "bulk connection of a site"), one(7, "relay"), one(8, "server of the same store")];
 
 /// Bits of the features of a connection.
 pub const FEATURES: &[Reserved] = &[

@@ -83,6 +83,11 @@ impl fmt::Debug for SitePeer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteRefusal(pub String);
 
+impl SiteRefusal {
+    /// The reason for the server of a site that has left the volume.
+    pub const LEFT: &str = "the site has left the volume";
+}
+
 /// The right of a guest: what its credentials grant to its key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GuestGrant {

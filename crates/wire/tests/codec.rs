@@ -239,6 +239,8 @@ fn of_nodes() -> impl Strategy<Value = Request> {
         }),
         vec(any::<u8>(), 0..=limits::SITE_ADDRESS_BYTES)
             .prop_map(|address| Request::SiteAddress { address }),
+        vec(any::<u8>(), 0..1000).prop_map(|text| Request::SiteList { text }),
+        Just(Request::LeaveSite),
         (handle(), vec(vec(any::<u8>(), 1..200), 0..16), any::<u64>()).prop_map(
             |(node, chain, after)| Request::Access { node, chain, after: SessionId(after) }
         ),

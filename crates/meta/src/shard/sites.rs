@@ -8,9 +8,9 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use pelago_store::key::{self, Key, RowKind};
+use pelago_store::key::{self, Key, RowKind, VolumeRow};
 use pelago_store::report::{row_damaged, table_failed};
-use pelago_store::rows::{Rnode, Row, SiteRow};
+use pelago_store::rows::{Rnode, Row, SiteListRow, SiteRow};
 use pelago_store::volume::Owner;
 use pelago_wire::{Attr, Code, Context, Entry, Error, Handle, InodeId, Name, Reply, Time};
 
@@ -82,14 +82,74 @@ impl Shard {
         damaged.map_or(Ok(sites), Err)
     }
 
-    /// Writes the row of another site.
+    /// Writes the row of a site.
     ///
     /// # Errors
     /// If the table fails.
     pub fn put_site(&self, site: u16, row: &SiteRow) -> Result<(), Error> {
+        self.put_sites(&[(site, row.clone())], None)
+    }
+
+    /// Writes the rows of these sites, and the signed list of all sites if it has changed, in one
+    /// batch.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn put_sites(&self, rows: &[(u16, SiteRow)], list: Option<&[u8]>) -> Result<(), Error> {
         let mut txn = self.begin_upkeep();
-        txn.put(key::site(site), row);
+        for (site, row) in rows {
+            txn.put(key::site(*site), row);
+        }
+        if let Some(text) = list {
+            txn.put(key::volume_row(VolumeRow::SiteList), &SiteListRow { text });
+        }
         txn.commit().map(drop)
+    }
+
+    /// Returns directories of this site that have their names at other ones, or are being made: at
+    /// most `most`. What else this site has lies below them.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn dirs_named_elsewhere(&self, most: usize) -> Result<Vec<InodeId>, Error> {
+        let mut found = Vec::new();
+        let mut failed = None;
+        let range = key::all(RowKind::Inode);
+        let visited = self.table.scan(&range.from, &range.to, &mut |row_key, _| {
+            let Some(Key::Inode { ino }) = Key::parse(row_key) else {
+                return ControlFlow::Continue(());
+            };
+            let is_named = stored::first_name_of(&*self.table, ino).map(|name| name.is_some());
+            let is_orphan =
+                || stored::get(&*self.table, &key::orphan(ino)).map(|row| row.is_some());
+            match is_named.and_then(|is_named| Ok(is_named || is_orphan()?)) {
+                Ok(true) => {}
+                Ok(false) if ino == InodeId::ROOT => {}
+                Ok(false) => found.push(ino),
+                Err(error) => failed = Some(error),
+            }
+            match found.len() < most && failed.is_none() {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        visited.map_err(|error| table_failed("seeking directories", &error))?;
+        failed.map_or(Ok(found), Err)
+    }
+
+    /// Returns the signed list of all sites, as it was made or received last.
+    ///
+    /// # Errors
+    /// If the table fails, or the row is damaged.
+    pub fn site_list(&self) -> Result<Option<Vec<u8>>, Error> {
+        let row_key = key::volume_row(VolumeRow::SiteList);
+        let value = self.table.get(&row_key);
+        let value = value.map_err(|error| table_failed("reading the list of sites", &error))?;
+        let Some(value) = value else { return Ok(None) };
+        match SiteListRow::decode(&value) {
+            Ok((_, row)) => Ok(Some(row.text.to_vec())),
+            Err(error) => Err(row_damaged(&row_key, error)),
+        }
     }
 
     /// Returns the target of a name in a directory, also if its home is another site.

@@ -98,6 +98,7 @@ impl KeyPart for VolumeRow {
             Self::HighWater(shard) => (Self::HIGH_WATER, shard),
             Self::Mirror => (Self::MIRROR, 0),
             Self::IndexCommits(shard) => (Self::INDEX_COMMITS, shard),
+            Self::SiteList => (Self::SITE_LIST, 0),
         };
         key.push(number);
         key.extend_from_slice(&shard.to_be_bytes());
@@ -111,6 +112,7 @@ impl KeyPart for VolumeRow {
             Self::HIGH_WATER => Some(Self::HighWater(shard)),
             Self::MIRROR if shard == 0 => Some(Self::Mirror),
             Self::INDEX_COMMITS => Some(Self::IndexCommits(shard)),
+            Self::SITE_LIST if shard == 0 => Some(Self::SiteList),
             _ => None,
         }
     }

@@ -1,19 +1,20 @@
-//! Rows of the other sites of a volume.
+//! Rows of the sites of a volume.
 
 use pelago_wire::limits;
 
 use super::codec::{Reader, Writer};
 use super::error::DecodeError;
 use super::row::{Body, Row};
-use crate::key::RowKind;
+use super::volume::expect_volume_row;
+use crate::key::{RowKind, VolumeRow};
 
 /// Bytes of the name of a site.
 pub const SITE_NAME_BYTES: usize = 63;
 
-/// Another site of the volume, whose number is in the key.
+/// Another site of the volume, whose number is in the key; or this one, once it has left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteRow {
-    /// The state of the site: invited, or joined.
+    /// The state of the site: invited, joined, or left.
     pub state: SiteState,
     /// Its name, for people: 1 to [`SITE_NAME_BYTES`] bytes.
     pub name: String,
@@ -22,7 +23,7 @@ pub struct SiteRow {
     pub address: String,
 }
 
-/// The state of a site: invited, or joined.
+/// The state of a site: invited, joined, or left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SiteState {
     /// It was invited.
@@ -37,13 +38,20 @@ pub enum SiteState {
     Joined {
         /// The Ed25519 public key of its server.
         key: [u8; 32],
-        /// The public key of the invitation by which it joined; zero for the founding site.
+        /// The public key of the invitation by which it joined; zero for the founding site, and at
+        /// all sites but that one.
         invitation: [u8; 32],
+    },
+    /// It was a site of the volume. Its number is not given again.
+    Left {
+        /// The Ed25519 public key that its server had.
+        key: [u8; 32],
     },
 }
 
 const INVITED: u8 = 1;
 const JOINED: u8 = 2;
+const LEFT: u8 = 3;
 
 impl Row<'_> for SiteRow {
     const KIND: RowKind = RowKind::Site;
@@ -54,6 +62,7 @@ impl Body<'_> for SiteRow {
         let of_state = match self.state {
             SiteState::Invited { .. } => 41,
             SiteState::Joined { .. } => 65,
+            SiteState::Left { .. } => 33,
         };
         of_state + 1 + self.name.len() + self.address.len()
     }
@@ -72,6 +81,10 @@ impl Body<'_> for SiteRow {
                 out.bytes(key);
                 out.bytes(invitation);
             }
+            SiteState::Left { key } => {
+                out.u8(LEFT);
+                out.bytes(key);
+            }
         }
         out.u8(self.name.len() as u8);
         out.bytes(self.name.as_bytes());
@@ -82,6 +95,7 @@ impl Body<'_> for SiteRow {
         let state = match body.u8()? {
             INVITED => SiteState::Invited { key: body.array()?, until: body.u64()? },
             JOINED => SiteState::Joined { key: body.array()?, invitation: body.array()? },
+            LEFT => SiteState::Left { key: body.array()? },
             _ => return Err(DecodeError::Field("state")),
         };
         let length = usize::from(body.u8()?);
@@ -94,6 +108,38 @@ impl Body<'_> for SiteRow {
             return Err(DecodeError::Length);
         }
         Ok(Self { state, name, address: text(address, "address")? })
+    }
+}
+
+/// The signed list of the volume's sites, as it was made or received last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteListRow<'a> {
+    /// The text: at most [`limits::SITE_LIST_BYTES`].
+    pub text: &'a [u8],
+}
+
+impl<'a> Row<'a> for SiteListRow<'a> {
+    const KIND: RowKind = RowKind::Volume;
+}
+
+impl<'a> Body<'a> for SiteListRow<'a> {
+    fn body_bytes(&self) -> usize {
+        1 + self.text.len()
+    }
+
+    fn encode_body(&self, out: &mut Writer) {
+        assert!(self.text.len() <= limits::SITE_LIST_BYTES, "a list was checked before");
+        out.u8(VolumeRow::SITE_LIST);
+        out.bytes(self.text);
+    }
+
+    fn decode_body(body: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        expect_volume_row(body, VolumeRow::SITE_LIST)?;
+        let text = body.rest();
+        if text.len() > limits::SITE_LIST_BYTES {
+            return Err(DecodeError::Length);
+        }
+        Ok(Self { text })
     }
 }
 

@@ -216,6 +216,8 @@ byte_strings! {
     AuditLines = AUDIT_PAGE_BYTES, Bug;
     /// The address of a site's server.
     Address = SITE_ADDRESS_BYTES, Invalid;
+    /// The signed list of the volume's sites.
+    SiteListText = SITE_LIST_BYTES, Invalid;
     /// The payload of an error, beside its code: empty in this version.
     ErrorPayload = ERROR_PAYLOAD_BYTES, Bug;
 }

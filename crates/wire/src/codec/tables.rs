@@ -4,7 +4,7 @@
 //! never reused.
 
 use super::field::{DecodeError, Field, LayoutRow, Reader, longest};
-use super::fields::{Address, BulkBytes, Sentence, Target, XattrName, XattrValue};
+use super::fields::{Address, BulkBytes, Sentence, SiteListText, Target, XattrName, XattrValue};
 use super::lists::{Credentials, DirEntries, ServerAddresses};
 use super::{MOST_ANSWER_START, MOST_CALLER};
 use crate::access::AccessPage;
@@ -154,6 +154,8 @@ requests! {
     50 SiteAddress { address: Address } -> Done;
     51 DropDir { dir: Handle, name: Name, removed: InodeId } -> Done;
     52 RemoveNamedDir { dir: Handle, parent: InodeId, name: Name } -> Removed;
+    53 SiteList { text: SiteListText } -> Done;
+    54 LeaveSite {} -> Done;
     72 Servers {} -> Servers;
 }
 

@@ -192,6 +192,8 @@ fn others() -> Vec<Case> {
         (of_servers, Request::DropDir { dir: DIR, name: name(), removed: InodeId::ROOT }),
         (of_servers, Request::RemoveNamedDir { dir: DIR, parent: InodeId::ROOT, name: name() }),
         (of_servers, Request::SiteAddress { address: Vec::new() }),
+        (of_servers, Request::SiteList { text: Vec::new() }),
+        (of_servers, Request::LeaveSite),
         (of_servers, Request::Servers),
     ];
     to_read.into_iter().chain(to_write).chain(unlocked).chain(rest).collect()

@@ -309,6 +309,8 @@ fn searches() -> Vec<(&'static str, Request)> {
         ("", Request::DropDir { dir: NODE, name: name("berlin"), removed: NODE.ino }),
         ("", Request::RemoveNamedDir { dir: NODE, parent: NODE.ino, name: name("berlin") }),
         ("", Request::SiteAddress { address: b"office.example:7440".to_vec() }),
+        ("", Request::SiteList { text: b"Pelago-Sites: 1\n".to_vec() }),
+        ("", Request::LeaveSite),
         ("", Request::Servers),
     ]
 }
