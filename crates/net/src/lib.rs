@@ -13,7 +13,8 @@
 pub use remote::{
     ClientRole, ConnectError, OnDir, Remote, RemoteOptions, RemoteStatus, ServerTarget, SiteRole,
 };
-pub use serve::SessionServer;
+pub use reverse::{OnReverse, ReverseConnections};
+pub use serve::{ReverseService, SessionServer};
 pub use session::{Peer, SessionStatus};
 pub use standby::{FindOwner, StandbyServer};
 
@@ -29,6 +30,7 @@ pub mod own_file;
 mod peers;
 mod reactor;
 mod remote;
+mod reverse;
 mod serve;
 mod session;
 mod sessions;

@@ -20,6 +20,7 @@ use self::cipher::Cipher;
 use crate::account::{Account, Resume};
 use crate::clock::boot_time;
 use crate::log_limit::LogLimit;
+use crate::reverse::Detached;
 use crate::stream::Stream;
 
 mod cipher;
@@ -279,6 +280,26 @@ impl Link {
     /// Calls `look` with the TLS of this connection.
     pub(crate) fn with_tls<T>(&self, look: impl FnOnce(&rustls::Connection) -> T) -> Option<T> {
         self.out.lock().tls.as_deref().map(look)
+    }
+
+    /// Takes the socket and TLS out, for another connection that goes on with them. This one ends.
+    /// Returns `None` if bytes wait to be sent or to be decrypted: the other end must be silent.
+    pub(crate) fn detach(&self) -> Option<Detached> {
+        let mut out = self.out.lock();
+        if out.closed || out.queued > 0 || !out.cipher.is_empty() {
+            return None;
+        }
+        let stream = match self.stream.duplicate() {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection cannot be taken over");
+                return None;
+            }
+        };
+        // So that the end of this connection shuts nothing down.
+        out.closed = true;
+        self.ended.store(true, Ordering::SeqCst);
+        Some((stream, out.tls.take()))
     }
 
     /// Ends the connection. Queued bytes are dropped; those that the socket has taken are sent.

@@ -18,6 +18,7 @@ use pelago_wire::{
 use crate::key::PrivateKey;
 use crate::key::address::ServerAddress;
 use crate::reactor::Reactor;
+use crate::reverse::ReverseConnections;
 
 pub use connect_error::ConnectError;
 pub use status::{OnDir, RemoteStatus};
@@ -33,7 +34,7 @@ mod calls;
 mod connect;
 mod connect_error;
 mod connection;
-mod dial;
+pub(crate) mod dial;
 mod flush;
 mod given_up;
 mod guest_chains;
@@ -67,6 +68,13 @@ pub enum ServerTarget {
         address: ServerAddress,
         /// The client's key.
         key: Arc<PrivateKey>,
+    },
+    /// The server of another site, which connects to this one.
+    Reverse {
+        /// The number of the site.
+        site: u16,
+        /// The connections that have come.
+        connections: Arc<ReverseConnections>,
     },
 }
 

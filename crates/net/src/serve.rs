@@ -9,8 +9,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use std::{fmt, fs};
 
@@ -27,22 +27,28 @@ use rustix::net::{
 
 use crate::assembler::{Frame, FrameLimits, ReadError};
 use crate::clients::list::ClientList;
+use crate::key::address::ServerAddress;
 use crate::key::{PrivateKey, PublicKey};
 use crate::link::{Bytes, Link};
 use crate::reactor::{Handler, Mailbox, Reactor};
+use crate::reverse::ReverseConnections;
 use crate::session::{Peer, Session, SessionStatus, Violation};
-use crate::sessions::{Sessions, no_access, not_invited, refused};
+use crate::sessions::{Sessions, no_access, not_invited, refused, unknown_role};
 use crate::strangers::{Source, Strangers, Ticket};
 use crate::stream::Stream;
 use crate::tls;
 
+pub use reverse::ReverseService;
+
 use acceptors::{TcpAcceptor, UnixAcceptor};
 use caller::Caller;
 use joining::Joining;
+use reverse::{Dialled, Serving};
 
 mod acceptors;
 mod caller;
 mod joining;
+mod reverse;
 
 /// Threads that carry the connections of a server.
 const THREADS: usize = 2;
@@ -56,6 +62,8 @@ pub struct SessionServer {
 struct Shared {
     sessions: Arc<Sessions>,
     mailboxes: Vec<Arc<Mailbox>>,
+    /// The connections by which servers of other sites serve this one.
+    reverse: OnceLock<Arc<ReverseConnections>>,
     /// Connections without a session. No connection is closed under this lock.
     strangers: Mutex<Strangers<Arc<Link>>>,
     /// The number of connections without a session, with those that were evicted and have not ended
@@ -88,6 +96,7 @@ impl SessionServer {
         let shared = Shared {
             sessions,
             mailboxes: reactors.iter().map(|reactor| Arc::clone(&reactor.mailbox)).collect(),
+            reverse: OnceLock::new(),
             strangers: Mutex::new(Strangers::new()),
             unfinished: AtomicUsize::new(0),
             accepted: AtomicUsize::new(0),
@@ -155,6 +164,27 @@ impl SessionServer {
         Ok(local)
     }
 
+    /// Takes reverse connections of other sites' servers from now on. A second call does nothing.
+    pub fn accept_reverse(&self, connections: Arc<ReverseConnections>) {
+        let _is_first = self.shared.reverse.set(connections);
+    }
+
+    /// Connects to the server of the site `site` at this address, and serves it over that
+    /// connection, with this key as the own one. Connects again after a loss.
+    ///
+    /// # Errors
+    /// The system's, if it gives no thread.
+    pub fn serve_at(
+        &self,
+        address: ServerAddress,
+        site: u16,
+        key: PrivateKey,
+    ) -> io::Result<ReverseService> {
+        let shared = Arc::downgrade(&self.shared);
+        let volume = self.shared.sessions.service.served().volume;
+        ReverseService::start(Serving { shared, address, key, volume, site })
+    }
+
     /// Returns the state of all sessions, in the order of their ids.
     #[must_use]
     pub fn status(&self) -> Vec<SessionStatus> {
@@ -205,15 +235,15 @@ impl Shared {
         source: Source,
         tls: Option<Box<rustls::Connection>>,
         caller: Caller,
-    ) {
+    ) -> Option<Arc<Link>> {
         // Evicted connections end on their threads, which may be busy: their descriptors are open
         // until then.
         if self.unfinished.fetch_add(1, Ordering::AcqRel) >= 2 * limits::STRANGERS {
             self.unfinished.fetch_sub(1, Ordering::AcqRel);
-            return;
+            return None;
         }
         let turn = self.accepted.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
-        self.mailboxes[turn].add(stream, tls, |link| {
+        let link = self.mailboxes[turn].add(stream, tls, |link| {
             let (ticket, evicted) = self.strangers.lock().enter(source, Arc::clone(link));
             if let Some(evicted) = evicted {
                 self.evict(&evicted);
@@ -221,6 +251,18 @@ impl Shared {
             let stage = Stage::Stranger { ticket, since: Instant::now() };
             Box::new(Connection { shared: Arc::clone(self), caller, stage })
         });
+        Some(link)
+    }
+
+    /// Takes over a connection that was made by this end, over which the other one asks.
+    fn serve_dialled(
+        self: &Arc<Self>,
+        stream: Stream,
+        tls: Option<Box<rustls::Connection>>,
+        dialled: Dialled,
+    ) -> Option<Arc<Link>> {
+        let source = Source::of(dialled.address);
+        self.welcome(stream, source, tls, Caller::Dialled(dialled))
     }
 
     /// Returns whether there is a session, or a connection that may begin one: on the thread of
@@ -271,13 +313,51 @@ impl Connection {
                     (Ok(_), Some(refused)) | (Err(refused), _) => Err(refused),
                 }
             }
+            (FrameKind::Hello, Ok(hello)) if hello.role == Hello::REVERSE => {
+                match self.reverse(link, &hello) {
+                    Ok(()) => return ControlFlow::Break(()),
+                    Err(refused) => Err(refused),
+                }
+            }
             (FrameKind::Hello, Ok(hello)) => self
                 .caller
                 .peer(link)
                 .and_then(|peer| self.shared.sessions.hello(&hello, peer, link)),
+            (FrameKind::Refused, _) => {
+                self.note_refused(frame);
+                return ControlFlow::Break(());
+            }
             _ => Err(refused(RefusalCode::NotPelago)),
         };
         self.begin(link, joined)
+    }
+
+    /// Takes the connection of a site's server that serves over it. This end sends the next hello.
+    fn reverse(&self, link: &Arc<Link>, hello: &Hello) -> Result<(), Refused> {
+        let sessions = &self.shared.sessions;
+        let connections = self.shared.reverse.get();
+        let (Caller::Far(..), Some(connections)) = (&self.caller, connections) else {
+            return Err(unknown_role(hello.role));
+        };
+        let key = self.caller.presented_key(link)?;
+        sessions.expect_served(hello)?;
+        let admitted = sessions.service.admit_site(key.as_bytes(), None);
+        let peer = admitted.map_err(not_invited)?;
+        let detached = link.detach().ok_or_else(|| refused(RefusalCode::NotPelago))?;
+        connections.offer(peer.site, detached);
+        Ok(())
+    }
+
+    /// Logs why the other end does not ask over a connection that this end has made.
+    fn note_refused(&self, frame: &Frame) {
+        if let (Caller::Dialled(_), FrameKind::Refused) = (&self.caller, frame.header.kind)
+            && let Ok(refused) = Refused::decode(&frame.body)
+            && let Some(left_out) = self.shared.sessions.log.refused.admit()
+        {
+            let why = refused.code.says();
+            let text = refused.text;
+            tracing::warn!(why, text, left_out, "another site does not ask this one");
+        }
     }
 
     /// Waits for the credentials of a guest, or for the invitation of a site.

@@ -141,15 +141,8 @@ impl Sessions {
         if hello.role != peer.role() {
             return Err(unknown_role(hello.role));
         }
-        let version = version::negotiate(hello.wire_min, hello.wire_max)
-            .ok_or_else(|| refused(RefusalCode::OtherVersion))?;
         let served = self.service.served();
-        if hello.volume.is_some_and(|wanted| wanted != served.volume)
-            || hello.shard != 0
-            || !serves_site(hello, served.site)
-        {
-            return Err(not_served(hello, served.site));
-        }
+        let version = self.expect_served(hello)?;
         let known = hello.resume.and_then(|id| self.table.lock().get(&id).cloned());
         if let (Some(session), Some(grant)) = (&known, peer.grant())
             && session.may_be_resumed(hello, peer)
@@ -178,6 +171,21 @@ impl Sessions {
             bulk: u32::try_from(session.share.bytes).unwrap_or(u32::MAX),
         };
         Ok((session, welcome))
+    }
+
+    /// Checks that a hello speaks a version of the wire that this server speaks, and means what it
+    /// serves. Returns the version.
+    pub(crate) fn expect_served(&self, hello: &Hello) -> Result<u16, Refused> {
+        let version = version::negotiate(hello.wire_min, hello.wire_max)
+            .ok_or_else(|| refused(RefusalCode::OtherVersion))?;
+        let served = self.service.served();
+        if hello.volume.is_some_and(|wanted| wanted != served.volume)
+            || hello.shard != 0
+            || !serves_site(hello, served.site)
+        {
+            return Err(not_served(hello, served.site));
+        }
+        Ok(version)
     }
 
     /// Returns the features of a connection that this server has.
@@ -476,14 +484,14 @@ pub(crate) fn no_access(why: GuestRefusal) -> Refused {
     Refused { text: why.0, ..refused(RefusalCode::NoAccess) }
 }
 
-fn unknown_role(role: u16) -> Refused {
+pub(crate) fn unknown_role(role: u16) -> Refused {
     let text = format!("role {role}{}", reserved::says(reserved::ROLES, role));
     Refused { text, ..refused(RefusalCode::UnknownRole) }
 }
 
 /// Returns whether a hello names this site. Clients and guests need not name one.
 fn serves_site(hello: &Hello, own: u16) -> bool {
-    hello.site == own || (hello.site == 0 && hello.role != Hello::SITE)
+    hello.site == own || (hello.site == 0 && !matches!(hello.role, Hello::SITE | Hello::REVERSE))
 }
 
 fn not_served(hello: &Hello, own: u16) -> Refused {

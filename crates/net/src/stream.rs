@@ -1,7 +1,8 @@
 //! Nonblocking sockets: Unix and TCP behind one type.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net;
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
@@ -50,6 +51,20 @@ impl Stream {
         if let Err(error) = ended {
             tracing::debug!(%error, "the connection had ended already");
         }
+    }
+
+    /// Returns another descriptor of the connection, for another thread that polls it.
+    pub(crate) fn duplicate(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Unix(stream) => {
+                let copy = net::UnixStream::from(rustix::io::fcntl_dupfd_cloexec(stream, 0)?);
+                Self::Unix(mio::net::UnixStream::from_std(copy))
+            }
+            Self::Tcp(stream) => {
+                let copy = TcpStream::from(rustix::io::fcntl_dupfd_cloexec(stream, 0)?);
+                Self::Tcp(mio::net::TcpStream::from_std(copy))
+            }
+        })
     }
 
     /// Returns the user of the process at the other end of a Unix socket.

@@ -66,7 +66,7 @@ impl Connector {
         filled.map_err(|_| ConnectError::NoThread(io::ErrorKind::Other.into()))?;
         let refusal = Mutex::default();
         let order = match &options.target {
-            ServerTarget::Unix(_) => None,
+            ServerTarget::Unix(_) | ServerTarget::Reverse { .. } => None,
             ServerTarget::Tcp { address, .. } => {
                 Some(Mutex::new(ServerOrder::new(address.clone())))
             }

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use super::ServerTarget;
 use super::connect_error::ConnectError;
+use crate::key::PrivateKey;
 use crate::key::address::ServerAddress;
 use crate::stream::Stream;
 use crate::tls;
 
 /// A connected socket, with the client's end of TLS unless it is a Unix socket.
-pub(super) type Opened = (Stream, Option<Box<rustls::Connection>>);
+pub(crate) type Opened = (Stream, Option<Box<rustls::Connection>>);
 
 /// Connects to a server within `patience` for each of its IP addresses.
 pub(super) fn open(target: &ServerTarget, patience: Duration) -> Result<Opened, ConnectError> {
@@ -24,13 +25,23 @@ pub(super) fn open(target: &ServerTarget, patience: Duration) -> Result<Opened, 
             });
             Ok((stream.map_err(ConnectError::Unreachable)?, None))
         }
-        ServerTarget::Tcp { address, key } => {
-            let stream = connect_tcp(address, patience).map_err(ConnectError::Unreachable)?;
-            let config = tls::client_config(key, address.key()).map_err(ConnectError::Tls)?;
-            let tls = tls::client_connection(config).map_err(ConnectError::Tls)?;
-            Ok((Stream::tcp(stream), Some(Box::new(rustls::Connection::Client(tls)))))
+        ServerTarget::Tcp { address, key } => open_tcp(address, key, patience),
+        ServerTarget::Reverse { site, connections } => {
+            connections.take(*site, patience).ok_or(ConnectError::Silent)
         }
     }
+}
+
+/// Connects to the server at an address within `patience` for each of its IP addresses.
+pub(crate) fn open_tcp(
+    address: &ServerAddress,
+    key: &PrivateKey,
+    patience: Duration,
+) -> Result<Opened, ConnectError> {
+    let stream = connect_tcp(address, patience).map_err(ConnectError::Unreachable)?;
+    let config = tls::client_config(key, address.key()).map_err(ConnectError::Tls)?;
+    let tls = tls::client_connection(config).map_err(ConnectError::Tls)?;
+    Ok((Stream::tcp(stream), Some(Box::new(rustls::Connection::Client(tls)))))
 }
 
 /// Connects to the first address of the host that answers.

@@ -12,12 +12,16 @@ use crate::session::Peer;
 use crate::sessions::refused;
 use crate::tls;
 
+use super::reverse::Dialled;
+
 /// The origin of a connection.
 pub(super) enum Caller {
     /// A process of this machine, of this user.
     Local(u32),
     /// Another machine, at this address, whose key must be in the list.
     Far(IpAddr, Arc<ClientList>),
+    /// The server of another site, to which this one has connected.
+    Dialled(Dialled),
 }
 
 impl Caller {
@@ -30,6 +34,10 @@ impl Caller {
                 key if clients.allows(&key) => Ok(Peer::Machine(key)),
                 key => Err(Refused { text: key.to_string(), ..refused(RefusalCode::UnknownKey) }),
             },
+            Self::Dialled(_) => {
+                let text = "over this connection only the server of a site may ask".to_owned();
+                Err(Refused { text, ..refused(RefusalCode::UnknownRole) })
+            }
         }
     }
 
@@ -41,7 +49,7 @@ impl Caller {
                 let text = "a guest or a site comes over TLS".to_owned();
                 Err(Refused { text, ..refused(RefusalCode::UnknownRole) })
             }
-            Self::Far(..) => proved_key(link),
+            Self::Far(..) | Self::Dialled(_) => proved_key(link),
         }
     }
 
@@ -49,7 +57,7 @@ impl Caller {
     pub(super) const fn address(&self) -> Option<IpAddr> {
         match self {
             Self::Local(_) => None,
-            Self::Far(address, _) => Some(*address),
+            Self::Far(address, _) | Self::Dialled(Dialled { address, .. }) => Some(*address),
         }
     }
 }

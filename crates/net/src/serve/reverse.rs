@@ -1,0 +1,134 @@
+//! Reverse connections of this end: it connects to the server of another site, which asks over that
+//! connection.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Weak;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{io, net};
+
+use pelago_wire::frame::{FrameKind, Header};
+use pelago_wire::handshake::Hello;
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::key::PrivateKey;
+use crate::key::address::ServerAddress;
+use crate::link::Bytes;
+use crate::remote::dial;
+use crate::stream::Stream;
+
+use super::Shared;
+
+/// The longest time of an attempt to connect.
+const ATTEMPT: Duration = Duration::from_secs(5);
+/// The first pause between two connections.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause between two connections.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Keeps a connection to the server of another site, over which that asks this one. It ends when
+/// this is dropped; its session waits for the next one.
+pub struct ReverseService {
+    /// Dropped to end the thread.
+    _ends: Sender<()>,
+}
+
+/// The connection to make.
+pub(super) struct Serving {
+    pub(super) shared: Weak<Shared>,
+    pub(super) address: ServerAddress,
+    pub(super) key: PrivateKey,
+    pub(super) volume: [u8; 16],
+    /// The number of the site whose server it is.
+    pub(super) site: u16,
+}
+
+/// The mark of a connection that was made by this end. Its drop says that the connection has ended.
+pub(super) struct Dialled {
+    pub(super) address: IpAddr,
+    _ended: Sender<()>,
+}
+
+impl ReverseService {
+    /// Starts the thread that makes the connections.
+    pub(super) fn start(serving: Serving) -> io::Result<Self> {
+        let (ends, is_over) = mpsc::channel();
+        let run = move || serving.run(&is_over);
+        thread::Builder::new().name("reverse".to_owned()).spawn(run)?;
+        Ok(Self { _ends: ends })
+    }
+}
+
+impl fmt::Debug for ReverseService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReverseService").finish_non_exhaustive()
+    }
+}
+
+impl Serving {
+    fn run(&self, is_over: &Receiver<()>) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let began = Instant::now();
+            match self.connect() {
+                Ok(ended) => wait_for_end(&ended, is_over),
+                Err(error) => {
+                    tracing::debug!(%error, server = %self.address, "no reverse connection yet");
+                }
+            }
+            pause = match began.elapsed() > LONGEST_PAUSE {
+                true => FIRST_PAUSE,
+                false => (pause * 2).min(LONGEST_PAUSE),
+            };
+            if is_over.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected)
+                || self.shared.strong_count() == 0
+            {
+                return;
+            }
+        }
+    }
+
+    /// Makes a connection, and has the server carry it. The receiver is disconnected when the
+    /// connection has ended.
+    fn connect(&self) -> io::Result<Receiver<()>> {
+        let opened = dial::open_tcp(&self.address, &self.key, ATTEMPT).map_err(io::Error::other)?;
+        let (stream, tls) = opened;
+        let gone = || io::Error::from(io::ErrorKind::NotConnected);
+        let shared = self.shared.upgrade().ok_or_else(gone)?;
+        let mut nonce = [0; 16];
+        SystemRandom::new().fill(&mut nonce).map_err(|_| io::ErrorKind::Other)?;
+        let hello = Hello {
+            role: Hello::REVERSE,
+            volume: Some(self.volume),
+            site: self.site,
+            ..Hello::new(nonce)
+        };
+        let body = hello.encode().to_vec();
+        let head = Header::new(FrameKind::Hello, body.len() as u32, 0).encode();
+        let (ended, has_ended) = mpsc::channel();
+        let dialled = Dialled { address: remote_address(&stream)?, _ended: ended };
+        let link = shared.serve_dialled(stream, tls, dialled).ok_or_else(gone)?;
+        link.send([Bytes::Header(head), Bytes::Owned(body)]);
+        Ok(has_ended)
+    }
+}
+
+/// Waits until a connection or the service has ended.
+fn wait_for_end(connection: &Receiver<()>, is_over: &Receiver<()>) {
+    /// The time within which the end of the service is seen.
+    const LOOK: Duration = Duration::from_secs(1);
+    while connection.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+        if is_over.try_recv() == Err(mpsc::TryRecvError::Disconnected) {
+            return;
+        }
+    }
+}
+
+fn remote_address(stream: &Stream) -> io::Result<IpAddr> {
+    match stream {
+        Stream::Tcp(stream) => stream.peer_addr().map(|address: net::SocketAddr| address.ip()),
+        Stream::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
