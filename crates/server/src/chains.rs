@@ -125,6 +125,24 @@ impl Chains {
         }
     }
 
+    /// Returns the path of an own directory that has its name in another site's, as it was last
+    /// seen.
+    pub(crate) fn path(&self, ino: InodeId) -> Option<String> {
+        let mut names = Vec::new();
+        let mut at = ino;
+        while at != InodeId::ROOT {
+            let place = self.places.get(&at)?;
+            names.push(String::from_utf8_lossy(place.name.as_bytes()).into_owned());
+            at = place.dir;
+            if names.len() > self.places.len() {
+                return None;
+            }
+        }
+        names.push(String::new());
+        names.reverse();
+        Some(names.join("/"))
+    }
+
     /// Returns what has a row, or will have one: the root, and each directory that leads to an own
     /// one.
     fn recorded(&self, ino: InodeId) -> Option<&Dir> {

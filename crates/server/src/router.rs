@@ -54,7 +54,9 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         Request::Step { .. }
         | Request::AddDir { .. }
         | Request::DropDir { .. }
-        | Request::SiteAddress { .. } => SiteRule::FromSite,
+        | Request::SiteAddress { .. }
+        | Request::SiteList { .. }
+        | Request::LeaveSite => SiteRule::FromSite,
         Request::RemoveNamedDir { dir, parent, name } => {
             SiteRule::RemoveNamedDir { dir: *dir, parent: *parent, name }
         }

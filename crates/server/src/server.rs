@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_data::OpenFiles;
+use pelago_keynote::key::PrivateKey;
 use pelago_store::content::ContentStore;
 use pelago_store::folder::Folder;
 use pelago_store::hash::NameHasher;
@@ -24,7 +25,7 @@ use crate::ownership::{OnLost, Ownership};
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
 use crate::service::LocalService;
-use crate::sites::{ConnectSite, InviteError, SiteStatus};
+use crate::sites::{ConnectSite, InviteError, LeaveError, Neighbour, SiteStatus};
 use crate::status::{ProgressStatus, SpaceStatus, Status};
 
 pub use error::{StartError, StopError};
@@ -170,6 +171,45 @@ impl Server {
             return Err(InviteError::SharedStore);
         }
         self.core.sites.invite(name, key, until)
+    }
+
+    /// Returns the servers of the other sites that have joined.
+    #[must_use]
+    pub fn neighbours(&self) -> Vec<Neighbour> {
+        self.core.sites.neighbours()
+    }
+
+    /// Makes the session at another site, whose server has connected to this one.
+    pub fn expect_site(&self, site: u16) {
+        if let Err(error) = self.core.sites.upstream(site) {
+            tracing::debug!(site, %error, "a site that has connected is not asked");
+        }
+    }
+
+    /// Begins to sign the list of the sites with the server's key, and to send it to the others.
+    /// Does nothing at another site than the first one.
+    ///
+    /// # Errors
+    /// If the list cannot be recorded.
+    pub fn begin_site_list(&self, key: PrivateKey) -> Result<(), Error> {
+        self.core.sites.begin_list(key)
+    }
+
+    /// Leaves the volume: this site must be the home of nothing. Afterwards the server is to be
+    /// stopped, and its folder is of no use. Blocks until the first site has recorded it.
+    ///
+    /// # Errors
+    /// [`LeaveError`].
+    pub fn leave_volume(&self) -> Result<(), LeaveError> {
+        self.core.sites.leave()
+    }
+
+    /// Records that this site has left the volume, as its first site says.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn has_left_volume(&self) -> Result<(), Error> {
+        self.core.sites.has_left()
     }
 
     /// Sends the address of this server, `HOST:PORT`, to the server of another site.

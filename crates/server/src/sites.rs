@@ -1,8 +1,11 @@
-//! The sites of the volume, invitations to join, and the sessions of their servers.
+//! The sites of the volume, and the sessions of their servers.
 //!
-//! Each other site has a row in the table. Site 0 has founded the volume. It invites another site
-//! by a key that is used once: the bearer signs the key of its own server with it, which is the key
-//! of the site from then on.
+//! Each other site has a row in the table. Site 0 has founded the volume: it invites others
+//! ([`invitation`]), and signs the list of all that the others get ([`list`]).
+
+mod invitation;
+mod leaving;
+mod list;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,18 +14,19 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use pelago_keynote::{Assertion, Authorizer, Principal, SiteInvitation};
+use pelago_keynote::is_site_address;
+use pelago_keynote::key::PrivateKey;
 use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
-use pelago_store::clock;
 use pelago_store::folder::Folder;
-use pelago_store::report::volume_failed;
-use pelago_store::rows::{SITE_NAME_BYTES, SiteRow, SiteState};
-use pelago_store::volume::{self, VolumeId};
-use pelago_wire::{
-    Code, Context, Error, InodeId, LeasedService, OpenId, SessionId, SitePeer, SiteRefusal,
-};
+use pelago_store::rows::{SiteRow, SiteState};
+use pelago_store::volume::VolumeId;
+use pelago_wire::{Code, Context, Error, InodeId, LeasedService, OpenId, SessionId, SitePeer};
 
+pub use self::invitation::InviteError;
+pub use self::leaving::LeaveError;
+
+use self::list::{KnownList, WakesSender};
 use crate::chains::Chains;
 use crate::unfinished::Unfinished;
 use crate::upstream::Upstream;
@@ -48,6 +52,8 @@ pub(crate) struct SiteParts {
 pub(crate) struct SiteRows {
     /// The other sites, with their numbers.
     pub(crate) others: Vec<(u16, SiteRow)>,
+    /// The signed list of the sites, if there is one.
+    pub(crate) list: Option<Vec<u8>>,
     /// The directories of other sites that lead to own ones.
     pub(crate) chains: Chains,
     /// Changes of two sites that the last run has not finished.
@@ -76,6 +82,14 @@ pub(crate) struct Sites {
     /// Taken before `others`.
     upstreams: Arc<RwLock<HashMap<u16, Arc<Upstream>>>>,
     connect: OnceLock<ConnectSite>,
+    /// The list of the sites. A leaf lock.
+    list: Mutex<KnownList>,
+    /// The key by which the first site signs the list.
+    list_key: OnceLock<PrivateKey>,
+    /// Wakes the thread that sends the list.
+    wakes_sender: OnceLock<WakesSender>,
+    /// True once this site is about to leave the volume: it makes no directory in those of others.
+    is_leaving: RwLock<bool>,
     /// The directories of other sites that lead to own ones. A leaf lock.
     pub(crate) chains: Mutex<Chains>,
     /// True while a job writes their rows.
@@ -91,7 +105,7 @@ pub struct Neighbour {
     pub site: u16,
     /// Its Ed25519 public key.
     pub key: [u8; 32],
-    /// Its address, `HOST:PORT`.
+    /// Its address, `HOST:PORT`; empty if it cannot be reached, and connects itself.
     pub address: String,
 }
 
@@ -117,30 +131,11 @@ pub struct SiteStatus {
     pub unfinished: usize,
 }
 
-/// The error of an invitation.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InviteError {
-    /// This is not the founding site.
-    #[error("this is site {0} of the volume, and only its first site invites others")]
-    NotFounder(u16),
-    /// There is a second site.
-    #[error("the volume has its second site, {0}; a third one is not built yet")]
-    HasSecond(String),
-    /// The name is not valid.
-    #[error("the name of a site has 1 to {SITE_NAME_BYTES} letters, digits, `-` and `_`")]
-    Name,
-    /// The volume lies on a shared store.
-    #[error("a second office of a volume on a shared store is not built yet")]
-    SharedStore,
-    /// The table failed.
-    #[error("the invitation cannot be recorded")]
-    Table(#[source] Error),
-}
-
 impl Sites {
     pub(crate) fn new(parts: SiteParts) -> Self {
         let SiteParts { own, volume, folder, shard, durability, rows, timeout } = parts;
-        let SiteRows { others, chains, unfinished } = rows;
+        let SiteRows { others, list, chains, unfinished } = rows;
+        let list = Mutex::new(list.and_then(KnownList::stored).unwrap_or_default());
         let has_others =
             own != InodeId::ROOT.site() || others.iter().any(|(_, row)| has_joined(row));
         if has_others {
@@ -160,6 +155,10 @@ impl Sites {
             came_back: Mutex::default(),
             upstreams: Arc::default(),
             connect: OnceLock::new(),
+            list,
+            list_key: OnceLock::new(),
+            wakes_sender: OnceLock::new(),
+            is_leaving: RwLock::new(false),
             chains: Mutex::new(chains),
             writes_chains: AtomicBool::new(false),
             unfinished: Arc::new(Mutex::new(unfinished)),
@@ -188,6 +187,12 @@ impl Sites {
         others.iter().filter(|(_, row)| has_joined(row)).map(|(site, _)| *site).collect()
     }
 
+    /// Returns the servers of the other sites that have joined.
+    pub(crate) fn neighbours(&self) -> Vec<Neighbour> {
+        let others = self.others.lock();
+        others.iter().filter_map(|(site, row)| neighbour(*site, row)).collect()
+    }
+
     /// Returns the connection to another site.
     ///
     /// # Errors
@@ -202,19 +207,15 @@ impl Sites {
         }
         // Under the lock of `upstreams`: `set_address` writes the row before it removes the old
         // connection.
-        let neighbour = match self.others.lock().get(&site) {
-            Some(SiteRow { state: SiteState::Joined { key, .. }, address, .. }) => {
-                Neighbour { site, key: *key, address: address.clone() }
-            }
-            _ => return Err(Code::Stale.into()),
-        };
+        let neighbour = self.others.lock().get(&site).and_then(|row| neighbour(site, row));
+        let neighbour = neighbour.ok_or(Code::Stale)?;
         let service = self.connect.get().and_then(|connect| connect(&neighbour));
         let upstream = Arc::new(Upstream::new(service.ok_or(Code::HostDown)?, self.timeout));
         upstreams.insert(site, Arc::clone(&upstream));
         Ok(upstream)
     }
 
-    /// Returns the other sites.
+    /// Returns the other sites that have joined or are invited.
     pub(crate) fn status(&self) -> Vec<SiteStatus> {
         let others = self.others.lock().clone();
         let upstreams = self.upstreams.read();
@@ -228,7 +229,8 @@ impl Sites {
             requests: upstreams.get(&site).map_or(0, |upstream| upstream.requests()),
             unfinished: unfinished.count(site),
         };
-        others.into_iter().map(status).collect()
+        let has_left = |row: &SiteRow| matches!(row.state, SiteState::Left { .. });
+        others.into_iter().filter(|(_, row)| !has_left(row)).map(status).collect()
     }
 
     /// Returns the home of an open of this session, if it is another site.
@@ -288,141 +290,6 @@ impl Sites {
         sessions.iter().any(|(other, of)| of.site == peer.site && *other < session)
     }
 
-    /// Invites a site of this name. `key` is the public key of the invitation, which expires at
-    /// `until`, in seconds since 1970. Returns the site's number.
-    ///
-    /// # Errors
-    /// [`InviteError`].
-    pub(crate) fn invite(&self, name: &str, key: [u8; 32], until: u64) -> Result<u16, InviteError> {
-        if self.own != InodeId::ROOT.site() {
-            return Err(InviteError::NotFounder(self.own));
-        }
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if !(1..=SITE_NAME_BYTES).contains(&name.len()) || !name.bytes().all(is_plain) {
-            return Err(InviteError::Name);
-        }
-        let mut others = self.others.lock();
-        if let Some(row) = others.values().find(|row| has_joined(row)) {
-            return Err(InviteError::HasSecond(row.name.clone()));
-        }
-        // A number is never given twice, even if no site has joined under it.
-        let site = others.last_key_value().map_or(self.own, |(last, _)| *last) + 1;
-        if site == InodeId::MOUNT_SITE {
-            return Err(InviteError::Table(Code::NoSpace.into()));
-        }
-        let state = SiteState::Invited { key, until };
-        let row = SiteRow { state, name: name.to_owned(), address: String::new() };
-        self.put(site, &row).map_err(InviteError::Table)?;
-        others.insert(site, row);
-        Ok(site)
-    }
-
-    /// Returns the site of a server with this key; see
-    /// [`SessionService::admit_site`](pelago_wire::SessionService::admit_site).
-    pub(crate) fn admit(
-        &self,
-        key: &[u8; 32],
-        invitation: Option<&[u8]>,
-    ) -> Result<SitePeer, SiteRefusal> {
-        let mut others = self.others.lock();
-        let is_of_key =
-            |row: &SiteRow| matches!(row.state, SiteState::Joined { key: of, .. } if of == *key);
-        if let Some((site, _)) = others.iter().find(|(_, row)| is_of_key(row)) {
-            return Ok(SitePeer { key: *key, site: *site });
-        }
-        let because = |text: &str| SiteRefusal(text.to_owned());
-        let no_reason = || because("");
-        let Some(text) = invitation else { return Err(no_reason()) };
-        let sentence = Assertion::credential(text).map_err(|_| no_reason())?;
-        let Authorizer::Key(Principal(by)) = *sentence.authorizer() else {
-            return Err(no_reason());
-        };
-        let invited = SiteInvitation::of(&sentence).ok_or_else(no_reason)?;
-        if sentence.licensees().only_key() != Some(Principal(*key)) {
-            return Err(no_reason());
-        }
-        if invited.volume != self.volume.0 {
-            return Err(because("the invitation is for another volume"));
-        }
-        let row = others.get(&invited.site).ok_or_else(no_reason)?;
-        let ends = match row.state {
-            SiteState::Joined { invitation, .. } if invitation == by => None,
-            SiteState::Invited { key, until } if key == by => Some(until),
-            SiteState::Joined { .. } | SiteState::Invited { .. } => return Err(no_reason()),
-        };
-        // The signature comes after the cheap checks: a stranger must not cause costly work.
-        sentence.verify().map_err(|_| no_reason())?;
-        let until = ends.ok_or_else(|| because("the invitation was used already"))?;
-        if clock::now().seconds >= until.cast_signed() {
-            return Err(because("the invitation has expired"));
-        }
-        if let Some(second) = others.values().find(|row| has_joined(row)) {
-            let text =
-                format!("the volume has its second site, {}: a third is not built", second.name);
-            return Err(SiteRefusal(text));
-        }
-        let state = SiteState::Joined { key: *key, invitation: by };
-        let joined = SiteRow { state, ..row.clone() };
-        match self.join(invited.site, &joined) {
-            Ok(()) => {}
-            // The row is written. If it were refused, the site would throw its key away. If the row
-            // is lost with the power, the same key can use the invitation again.
-            Err(error) if error.code == Code::TimedOut => {
-                tracing::warn!(site = invited.site, "a site has joined, and is not safe yet");
-            }
-            Err(error) => return Err(because(error.code.says())),
-        }
-        tracing::info!(site = invited.site, name = joined.name, "a site has joined the volume");
-        others.insert(invited.site, joined);
-        self.has_others.store(true, Ordering::Release);
-        Ok(SitePeer { key: *key, site: invited.site })
-    }
-
-    /// Records on stable storage that a site has joined.
-    fn join(&self, site: u16, row: &SiteRow) -> Result<(), Error> {
-        if let Some(folder) = &self.folder {
-            // Before there is a name of another site, which an older program would take for damage.
-            volume::set_has_sites(folder).map_err(|error| volume_failed(&error))?;
-        }
-        self.shard.set_has_sites();
-        self.put(site, row)
-    }
-
-    /// Records the address of a site's server.
-    ///
-    /// # Errors
-    /// `Invalid` if it is no address; those of the table.
-    pub(crate) fn set_address(&self, peer: SitePeer, address: &[u8]) -> Result<(), Error> {
-        let address = str::from_utf8(address).map_err(|_| Code::Invalid)?;
-        if !address.is_empty() && !address.contains(':') {
-            return Err(Code::Invalid.into());
-        }
-        let mut others = self.others.lock();
-        let row = others.get_mut(&peer.site).ok_or(Code::AccessDenied)?;
-        if row.address == address {
-            return Ok(());
-        }
-        let changed = SiteRow { address: address.to_owned(), ..row.clone() };
-        self.shard.put_site(peer.site, &changed)?;
-        *row = changed;
-        drop(others);
-        let old = self.upstreams.read().get(&peer.site).cloned();
-        if let Some(old) = old {
-            // Then the next request makes a connection to the new address. Opens over the old
-            // connection are lost with it.
-            let upstreams = Arc::clone(&self.upstreams);
-            let unfinished = Arc::clone(&self.unfinished);
-            let flushed = Arc::clone(&old);
-            old.end_write_behind(Box::new(move || {
-                upstreams.write().retain(|_, upstream| !Arc::ptr_eq(upstream, &flushed));
-                unfinished.lock().ask_again(peer.site);
-                flushed.cancel_all();
-                end_elsewhere(flushed);
-            }));
-        }
-        Ok(())
-    }
-
     /// Has the other sites get what the own mount has written and is held back here, and holds back
     /// no more. Waits for at most the time after which a silent site counts as down.
     pub(crate) fn flush(&self) {
@@ -437,10 +304,69 @@ impl Sites {
         let _is_late: Result<(), _> = flushed.recv_timeout(self.timeout);
     }
 
-    /// Writes the row of a site, and waits until it is safe.
-    fn put(&self, site: u16, row: &SiteRow) -> Result<(), Error> {
+    /// Records the address of a site's server.
+    ///
+    /// # Errors
+    /// `Invalid` if it is no address; those of the table.
+    pub(crate) fn set_address(
+        self: &Arc<Self>,
+        peer: SitePeer,
+        address: &[u8],
+    ) -> Result<(), Error> {
+        let address = str::from_utf8(address).map_err(|_| Code::Invalid)?;
+        if !address.is_empty() && !is_site_address(address) {
+            return Err(Code::Invalid.into());
+        }
+        let mut others = self.others.lock();
+        let row = others.get(&peer.site).ok_or(Code::AccessDenied)?;
+        // It has started, maybe with an older folder.
+        self.send_list_again(peer.site);
+        if row.address == address {
+            return Ok(());
+        }
+        let changed = SiteRow { address: address.to_owned(), ..row.clone() };
+        self.write(&mut others, vec![(peer.site, changed)])?;
+        drop(others);
+        self.connect_again(peer.site);
+        Ok(())
+    }
+
+    /// Gives up the connection to a site: the next request makes one to the address that is known
+    /// by then. Opens over the old connection are lost with it.
+    fn connect_again(&self, site: u16) {
+        let Some(old) = self.upstreams.read().get(&site).cloned() else { return };
+        let upstreams = Arc::clone(&self.upstreams);
+        let unfinished = Arc::clone(&self.unfinished);
+        let flushed = Arc::clone(&old);
+        old.end_write_behind(Box::new(move || {
+            upstreams.write().retain(|_, upstream| !Arc::ptr_eq(upstream, &flushed));
+            unfinished.lock().ask_again(site);
+            flushed.cancel_all();
+            end_elsewhere(flushed);
+        }));
+    }
+
+    /// Writes the row of a site, and waits until it is safe. If it is not safe in time, that is
+    /// logged: if it were refused, the site that has joined would throw its key away.
+    fn put(
+        self: &Arc<Self>,
+        others: &mut BTreeMap<u16, SiteRow>,
+        site: u16,
+        row: SiteRow,
+    ) -> Result<(), Error> {
         let invalidations = self.durability.invalidations();
-        self.shard.put_site(site, row)?;
+        self.write(others, vec![(site, row)])?;
+        match self.wait_until_safe(invalidations) {
+            Err(error) if error.code == Code::TimedOut => {
+                tracing::warn!(site, "the row of a site is not safe yet");
+                Ok(())
+            }
+            safe => safe,
+        }
+    }
+
+    /// Waits until all is safe that was done. `invalidations` is the count of before that.
+    fn wait_until_safe(&self, invalidations: u64) -> Result<(), Error> {
         let (sender, safe) = mpsc::channel();
         let notify = move |result: Result<(), Error>| {
             let _waits_no_more = sender.send(result);
@@ -457,6 +383,12 @@ fn end_elsewhere(upstream: Arc<Upstream>) {
     if let Err(error) = ending.spawn(move || drop(upstream)) {
         tracing::warn!(%error, "a connection to a site ended here");
     }
+}
+
+/// Returns the server of a site; `None` if the site has not joined.
+fn neighbour(site: u16, row: &SiteRow) -> Option<Neighbour> {
+    let SiteState::Joined { key, .. } = row.state else { return None };
+    Some(Neighbour { site, key, address: row.address.clone() })
 }
 
 fn has_joined(row: &SiteRow) -> bool {

@@ -65,6 +65,7 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
         durability: Arc::clone(durability),
         rows: SiteRows {
             others: Vec::new(),
+            list: None,
             chains: Chains::new(0, Vec::new()),
             unfinished: Unfinished::default(),
         },

@@ -70,6 +70,12 @@ pub enum StartError {
         #[source]
         source: pelago_wire::Error,
     },
+    /// The folder was that of a site which has left its volume.
+    #[error("{} was the folder of an office that has left its volume: remove it", path.display())]
+    HasLeft {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The folder of content files cannot be opened.
     #[error("cannot open the content files")]
     Content(#[from] content::Error),
@@ -121,6 +127,7 @@ impl StartError {
             Self::Content(error) if error.is_read_only() => Kind::Denied,
             Self::Content(_) => Kind::Corrupt,
             Self::Store(error) => error.kind(),
+            Self::HasLeft { .. } => Kind::Invalid,
             Self::Thread(_) => Kind::Busy,
         }
     }
@@ -137,6 +144,7 @@ impl StartError {
             }
             Self::Store(error) => error.is_no_space() || matches!(error, OwnerError::Io { .. }),
             Self::TableDamaged { .. }
+            | Self::HasLeft { .. }
             | Self::ForeignTable { .. }
             | Self::Damaged { .. }
             | Self::Recover { .. } => false,

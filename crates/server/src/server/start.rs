@@ -164,8 +164,14 @@ fn recover(
     host.space.refresh().map_err(failed)?;
     let sessions = shard.earlier_sessions().map_err(failed)?;
     let revoked = shard.revocations().map_err(failed)?;
+    let others = shard.sites().map_err(failed)?;
+    if others.iter().any(|(site, _)| *site == parts.shard.site) {
+        // Only a site that has left has a row of its own.
+        return Err(StartError::HasLeft { path: dir.to_path_buf() });
+    }
     let of_sites = SiteRows {
-        others: shard.sites().map_err(failed)?,
+        others,
+        list: shard.site_list().map_err(failed)?,
         chains: Chains::new(parts.shard.site, shard.ancestry().map_err(failed)?),
         unfinished: Unfinished::new(changes_of_sites(&shard).map_err(failed)?),
     };

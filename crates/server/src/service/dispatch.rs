@@ -303,6 +303,7 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
             sentence.len() + chain.iter().map(Vec::len).sum::<usize>()
         }
         Request::Access { chain, .. } => chain.iter().map(Vec::len).sum(),
+        Request::SiteList { text } => text.len(),
         Request::Lookup { .. }
         | Request::Parent { .. }
         | Request::Find { .. }
@@ -345,6 +346,7 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         | Request::DropDir { .. }
         | Request::RemoveNamedDir { .. }
         | Request::SiteAddress { .. }
+        | Request::LeaveSite
         | Request::Servers => 0,
     };
     own + bytes.len()

@@ -66,7 +66,7 @@ impl Dispatcher {
                 let at = NameThere { parent, name: name.clone() };
                 let removed = Request::RemoveDir { dir: Handle::own(parent), name: name.clone() };
                 let done = self.learning(&removed, (submission.later)());
-                match sites.of_session(session).is_some_and(|peer| peer.site == parent.site()) {
+                match parent.site() != sites.own() {
                     true => self.remove_named_dir(NamedDir { context: *context, dir, at }, done),
                     false => done(Err(Code::Invalid.into())),
                 }
@@ -105,7 +105,7 @@ impl Dispatcher {
             SiteRule::Walk { dir, to: None } => match self.parts.shard.step_up(dir) {
                 Ok(stepped) => self.complete_step(context, stepped, done),
                 Err(error) if error.code == Code::Elsewhere => {
-                    self.step_there(&upstream, context, Walk { dir, to: None }, done);
+                    self.step_up_there(context, dir, done);
                 }
                 Err(error) => done(Err(error)),
             },
@@ -190,5 +190,19 @@ impl Executor<'_> {
         let peer = self.parts.sites.of_session(self.context.session).ok_or(Code::AccessDenied)?;
         self.parts.sites.set_address(peer, address)?;
         Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Untracked))
+    }
+
+    /// Takes over the list of the sites.
+    pub(super) fn site_list(&self, text: &[u8]) -> OpResult {
+        let peer = self.parts.sites.of_session(self.context.session).ok_or(Code::AccessDenied)?;
+        self.parts.sites.take_list(peer, text)?;
+        Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Untracked))
+    }
+
+    /// Records that the site of this session leaves the volume.
+    pub(super) fn leave_site(&self) -> OpResult {
+        let peer = self.parts.sites.of_session(self.context.session).ok_or(Code::AccessDenied)?;
+        self.parts.sites.site_leaves(peer)?;
+        Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Undecided))
     }
 }

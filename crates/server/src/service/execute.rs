@@ -149,6 +149,8 @@ impl Executor<'_> {
             Request::DropDir { dir, name, removed } => self.drop_dir(*dir, name, *removed),
             Request::RemoveNamedDir { dir, parent, name } => self.close_dir(*dir, *parent, name),
             Request::SiteAddress { address } => self.site_address(address),
+            Request::SiteList { text } => self.site_list(text),
+            Request::LeaveSite => self.leave_site(),
             Request::Servers => self.servers(),
         }
     }

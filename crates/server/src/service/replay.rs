@@ -86,6 +86,8 @@ impl Executor<'_> {
             | Request::DropDir { .. }
             | Request::RemoveNamedDir { .. }
             | Request::SiteAddress { .. }
+            | Request::SiteList { .. }
+            | Request::LeaveSite
             | Request::Servers => self.execute_new(request),
         }
     }

@@ -86,7 +86,10 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::CopyRange => Rule::NeverOnOpen,
         Operation::Attach => Rule::Free,
         Operation::Revoke => Rule::OfOwnCredential,
-        Operation::SiteAddress | Operation::Servers => Rule::Never,
+        Operation::SiteAddress
+        | Operation::SiteList
+        | Operation::LeaveSite
+        | Operation::Servers => Rule::Never,
     }
 }
 
@@ -151,6 +154,8 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::DropDir
         | Operation::RemoveNamedDir
         | Operation::SiteAddress
+        | Operation::SiteList
+        | Operation::LeaveSite
         | Operation::Servers => about_node(operation, target),
     }
 }
@@ -263,6 +268,8 @@ fn about_node(operation: Operation, target: Target) -> Request {
             Request::RemoveNamedDir { dir: node, parent, name: Name::new(b"theirs").unwrap() }
         }
         Operation::SiteAddress => Request::SiteAddress { address: b"h:1".to_vec() },
+        Operation::SiteList => Request::SiteList { text: b"Pelago-Sites: 1\n".to_vec() },
+        Operation::LeaveSite => Request::LeaveSite,
         Operation::Servers => Request::Servers,
         other => panic!("{other:?} names no node"),
     }

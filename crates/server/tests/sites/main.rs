@@ -11,4 +11,5 @@ mod line;
 mod locks;
 mod remove_dir;
 mod storm;
+mod three;
 mod world;

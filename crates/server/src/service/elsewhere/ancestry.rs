@@ -77,6 +77,8 @@ impl Subject {
             | Request::DropDir { .. }
             | Request::RemoveNamedDir { .. }
             | Request::SiteAddress { .. }
+            | Request::SiteList { .. }
+            | Request::LeaveSite
             | Request::GetLock { .. }
             | Request::SetLock { .. }
             | Request::ReclaimLock { .. }
@@ -302,6 +304,6 @@ impl Dispatcher {
 }
 
 /// Returns whether an error says that a site cannot be reached.
-fn is_away(error: &Error) -> bool {
+pub(super) fn is_away(error: &Error) -> bool {
     matches!(error.code, Code::HostDown | Code::TimedOut)
 }

@@ -72,7 +72,9 @@ impl Dispatcher {
                 let invalidations = durability.invalidations();
                 let new = NewInode::directory(made.mode);
                 let shard = &this.parts.shard;
-                let entry = this.parts.space.admit().and_then(|()| {
+                let stays = this.parts.sites.stays();
+                let stays = stays.and_then(|stays| this.parts.space.admit().map(|()| stays));
+                let entry = stays.and_then(|_stays| {
                     let place = made.place();
                     shard.make_nameless_dir(&made.context, new, &inherited, &place, clock::now())
                 });

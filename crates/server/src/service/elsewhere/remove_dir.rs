@@ -124,6 +124,9 @@ impl Dispatcher {
                 let at = NameThere { parent: parent.ino, name };
                 this.remove_named_dir(NamedDir { context, dir: node, at }, done);
             }
+            Ok(Reply::Stepped { node, .. }) if node.ino.site() != parent.ino.site() => {
+                this.remove_at_third(context, node, NameThere { parent: parent.ino, name }, done);
+            }
             Ok(Reply::Stepped { .. }) => {
                 let removed: Done = Box::new(move |result| match result {
                     // The name leads to another directory by now.
@@ -137,6 +140,19 @@ impl Dispatcher {
             Err(error) => done(Err(error)),
         });
         upstream.ask(&context, step, Bulk::None, stepped);
+    }
+
+    /// Has the home of a directory remove it, whose name is at another site, for a client of this
+    /// one, which is neither of both.
+    fn remove_at_third(&self, context: Context, dir: Handle, at: NameThere, done: Done) {
+        let NameThere { parent, name } = at;
+        match self.parts.sites.upstream(dir.ino.site()) {
+            Ok(home) => {
+                let ask = Request::RemoveNamedDir { dir, parent, name };
+                home.ask(&context, ask, Bulk::None, done);
+            }
+            Err(error) => done(Err(error)),
+        }
     }
 
     /// Removes a directory of this site whose name is at another one: closes it, and goes on once
@@ -168,7 +184,7 @@ impl Dispatcher {
     fn drop_stale_name(self: &Arc<Self>, named: NamedDir, done: Done) {
         let NamedDir { context, dir, at: NameThere { parent, name } } = named;
         if self.parts.sites.of_session(context.session).is_some() {
-            // It has the name itself, and removes it after this answer.
+            // If it has the name itself, it removes it after this answer.
             return done(Err(Code::Stale.into()));
         }
         let upstream = match self.parts.sites.upstream(parent.site()) {

@@ -1,6 +1,7 @@
 //! Lookups whose steps are taken at two sites: the name is a row at the home of the directory, the
 //! attributes are at the home of the node.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pelago_meta::shard::Stepped;
@@ -8,6 +9,7 @@ use pelago_wire::{Attr, Bulk, Code, Context, Done, Entry, Error, Handle, Name, R
 
 use super::super::execute::Executor;
 use super::super::{Dispatcher, OpResult, Submission};
+use super::ancestry::is_away;
 use crate::completion::deliver;
 use crate::upstream::Upstream;
 
@@ -16,6 +18,15 @@ use crate::upstream::Upstream;
 pub(super) struct Walk {
     pub(super) dir: Handle,
     pub(super) to: Option<Name>,
+}
+
+/// The directory above another one, which is sought at other sites.
+struct Sought {
+    dir: Handle,
+    /// The sites that are still to be asked.
+    sites: VecDeque<u16>,
+    /// The answer if none of them has the name.
+    unless: Error,
 }
 
 impl Dispatcher {
@@ -58,16 +69,40 @@ impl Dispatcher {
                 Err(error) => done(Err(error)),
             };
         }
-        // The name of a directory of this site is at another one.
-        let Some(site) = self.parts.sites.joined().first().copied() else {
-            return done(Err(Code::Stale.into()));
-        };
+        self.step_up_there(context, walk.dir, done);
+    }
+
+    /// Has other sites find the directory above one whose name is not here. The name is at the home
+    /// of what is above, and never moves to another site.
+    pub(super) fn step_up_there(self: &Arc<Self>, context: &Context, dir: Handle, done: Done) {
+        let mut sites = self.parts.sites.joined();
+        let last = self.parts.sites.chains.lock().parent(dir.ino).map(|above| above.site());
+        sites.sort_by_key(|site| (Some(*site) != last, *site != dir.ino.site()));
+        let sought = Sought { dir, sites: sites.into(), unless: Code::Stale.into() };
+        self.step_up_at(context, sought, done);
+    }
+
+    /// Asks these sites one after another for the directory above, until one has the name.
+    fn step_up_at(self: &Arc<Self>, context: &Context, mut sought: Sought, done: Done) {
+        let Some(site) = sought.sites.pop_front() else { return done(Err(sought.unless)) };
         let upstream = self.parts.sites.upstream(site);
-        let parent = Request::Parent { dir: walk.dir };
-        let Some(done) = self.recalling(&upstream, context, &parent, done) else { return };
+        let dir = sought.dir;
+        let parent = Request::Parent { dir };
+        let this = Arc::clone(self);
+        let asker = *context;
+        let is_last = sought.sites.is_empty();
+        let found: Done = Box::new(move |result| match result {
+            Err(error) if error.code == Code::Elsewhere => this.step_up_at(&asker, sought, done),
+            // The name may be there. Another site may say that it has it.
+            Err(error) if is_away(&error) && !is_last => {
+                this.step_up_at(&asker, Sought { unless: error, ..sought }, done);
+            }
+            result => done(result),
+        });
+        let Some(found) = self.recalling(&upstream, context, &parent, found) else { return };
         match upstream {
-            Ok(upstream) => self.step_there(&upstream, context, walk.clone(), done),
-            Err(error) => done(Err(error)),
+            Ok(upstream) => self.step_once(&upstream, context, Walk { dir, to: None }, found),
+            Err(error) => found(Err(error)),
         }
     }
 
@@ -103,6 +138,23 @@ impl Dispatcher {
         walk: Walk,
         done: Done,
     ) {
+        let stepped: Done = Box::new(move |result| match result {
+            // That site does not have the name: it is being removed.
+            Err(error) if error.code == Code::Elsewhere => done(Err(Code::Stale.into())),
+            result => done(result),
+        });
+        self.step_once(upstream, context, walk, stepped);
+    }
+
+    /// Has another site take the step of a walk. Fails with `Elsewhere` if it does not have the
+    /// name.
+    fn step_once(
+        self: &Arc<Self>,
+        upstream: &Arc<Upstream>,
+        context: &Context,
+        walk: Walk,
+        done: Done,
+    ) {
         let this = Arc::clone(self);
         let asker = *context;
         let stepped: Done = Box::new(move |result| match result {
@@ -111,8 +163,6 @@ impl Dispatcher {
                 this.complete_step(&asker, Stepped { node, attr }, done);
             }
             Ok(_) => done(Err(Code::Bug.into())),
-            // Neither site has the name: it is being removed.
-            Err(error) if error.code == Code::Elsewhere => done(Err(Code::Stale.into())),
             Err(error) => done(Err(error)),
         });
         let Walk { dir, to } = walk;

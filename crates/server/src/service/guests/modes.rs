@@ -109,6 +109,8 @@ impl UserModes<'_> {
             | Request::DropDir { .. }
             | Request::RemoveNamedDir { .. }
             | Request::SiteAddress { .. }
+            | Request::SiteList { .. }
+            | Request::LeaveSite
             | Request::Servers => Ok(()),
         }
     }

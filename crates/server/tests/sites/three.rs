@@ -1,0 +1,334 @@
+//! Three sites: each reaches both others, and knows them by the list of the first one.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use pelago_keynote::{ListedSite, SiteList};
+use pelago_server::{InviteError, Joining, LeaveError, Neighbour, Options, Server};
+use pelago_store::volume::VolumeId;
+use pelago_wire::{
+    Code, Connections, Handle, LeaseHolder, LeasedService, NewMode, Recalled, Reply, Request,
+    SessionId, SessionService,
+};
+
+use super::line::{Ends, Line};
+use super::world::{
+    FAR, ask, begin, client, founded, key, lookup, options, public, refusal, sentence, wait_for,
+};
+use crate::harness::rig::{entry, name};
+
+type Holder = Arc<Mutex<Option<Weak<dyn LeaseHolder>>>>;
+
+/// The sessions of other sites at a server: recalls go to their holders.
+struct Routes {
+    service: Arc<dyn SessionService>,
+    holders: Mutex<HashMap<SessionId, Holder>>,
+}
+
+impl Connections for Routes {
+    fn suspend(&self) {}
+
+    fn resume(&self) {}
+
+    fn recall(&self, session: SessionId, number: u64, recalled: &Recalled) {
+        let service = Arc::clone(&self.service);
+        let answer = Box::new(move || service.recalled(session, number));
+        let holder = self.holders.lock().get(&session).cloned();
+        let holder = holder.and_then(|holder| holder.lock().as_ref().and_then(Weak::upgrade));
+        match (holder, recalled) {
+            (Some(holder), Recalled::Things(touched)) => {
+                holder.recalled(touched.clone().into(), answer);
+            }
+            _ => answer(),
+        }
+    }
+}
+
+/// The number of the key of a site's server.
+const fn key_of(site: u16) -> u8 {
+    20 + site as u8
+}
+
+/// The number of the key of a site's invitation.
+const fn ticket_of(site: u16) -> u8 {
+    40 + site as u8
+}
+
+/// Three servers of one volume: the first one, and two that have joined.
+struct Three {
+    servers: [Arc<Server>; 3],
+    routes: [Arc<Routes>; 3],
+    /// Cuts the lines to a site.
+    cuts: [Arc<AtomicBool>; 3],
+    folder: tempfile::TempDir,
+}
+
+const NAMES: [&str; 3] = ["first", "berlin", "rome"];
+
+impl Three {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let first = founded(&folder);
+        let volume = first.session_service().served().volume;
+        for site in [1, 2] {
+            let invited = first.invite_site(NAMES[usize::from(site)], public(ticket_of(site)), FAR);
+            assert_eq!(invited, Ok(site));
+        }
+        let first = Arc::new(first);
+        let joined = [1, 2].map(|site| Arc::new(joined(&folder, volume, site).unwrap()));
+        let [berlin, rome] = joined;
+        let servers = [first, berlin, rome];
+        let routes = servers.each_ref().map(|server| {
+            let service = server.session_service();
+            let routes = Arc::new(Routes { service, holders: Mutex::default() });
+            let connections: Weak<dyn Connections> = Arc::<Routes>::downgrade(&routes);
+            routes.service.set_connections(connections);
+            routes
+        });
+        let three = Self { servers, routes, cuts: Default::default(), folder };
+        (0..3).for_each(|site| three.connect(site));
+        // The others join: each tells the first one where it is.
+        for site in [1, 2] {
+            three.servers[site].tell_address(0, &format!("host-{site}:7440")).unwrap();
+        }
+        three.servers[0].begin_site_list(key(key_of(0))).unwrap();
+        three.wait_for_list();
+        three
+    }
+
+    /// Tells a server how to reach the others. A line is made if the other one admits it.
+    fn connect(&self, from: u16) {
+        let volume = self.servers[0].session_service().served().volume;
+        let there = self.servers.each_ref().map(Arc::downgrade);
+        let routes = self.routes.each_ref().map(Arc::downgrade);
+        let cuts = self.cuts.clone();
+        let connect = move |neighbour: &Neighbour| -> Option<Arc<dyn LeasedService>> {
+            let to = usize::from(neighbour.site);
+            let service = there[to].upgrade()?.session_service();
+            let ticket = sentence(ticket_of(from), volume, from, key_of(from));
+            let invitation = (to == 0).then_some(&ticket[..]);
+            let peer = service.admit_site(&public(key_of(from)), invitation).ok()?;
+            let ends = Ends {
+                there: there[to].clone(),
+                session: begin(&*service, peer),
+                is_cut: Arc::clone(&cuts[to]),
+                is_silent: Arc::default(),
+                sent: Arc::default(),
+                losing: Arc::default(),
+                holder: Arc::default(),
+            };
+            let holder = Arc::clone(&ends.holder);
+            routes[to].upgrade()?.holders.lock().insert(ends.session, holder);
+            Some(Arc::new(Line(ends)))
+        };
+        self.servers[usize::from(from)].set_connect(Box::new(connect));
+    }
+
+    /// Waits until each of the two others knows the other one.
+    fn wait_for_list(&self) {
+        for (here, other) in [(1, 2), (2, 1)] {
+            wait_for("the list has come", || {
+                let sites = self.servers[here].sites();
+                let found = sites.iter().find(|site| usize::from(site.site) == other);
+                found.is_some_and(|site| site.address == format!("host-{other}:7440"))
+            });
+        }
+    }
+
+    fn make_dir(&self, site: usize, dir: Handle, text: &str) -> Result<Handle, Code> {
+        let request = Request::MakeDir { dir, name: name(text), mode: NewMode::exactly(0o755) };
+        Ok(entry(ask(&self.servers[site], SessionId::DIRECT, request)?).unwrap().handle)
+    }
+
+    fn remove_dir(&self, site: usize, dir: Handle, text: &str) -> Result<Reply, Code> {
+        let request = Request::RemoveDir { dir, name: name(text) };
+        ask(&self.servers[site], SessionId::DIRECT, request)
+    }
+
+    fn rome_dir(&self) -> PathBuf {
+        self.folder.path().join("rome")
+    }
+}
+
+fn joined(
+    folder: &tempfile::TempDir,
+    volume: [u8; 16],
+    site: u16,
+) -> Result<Server, pelago_server::StartError> {
+    let founder = Neighbour { site: 0, key: public(key_of(0)), address: "first:1".to_owned() };
+    let joining =
+        Joining { volume: VolumeId(volume), site, founder, founder_name: "first".to_owned() };
+    let options = Options { joining: Some(joining), ..options() };
+    Server::start(&folder.path().join(NAMES[usize::from(site)]), options)
+}
+
+fn parent(server: &Server, dir: Handle) -> Result<Handle, Code> {
+    let found = ask(server, SessionId::DIRECT, Request::Parent { dir })?;
+    Ok(entry(found)?.handle)
+}
+
+#[test]
+fn directories_of_three_sites_are_one_tree() {
+    let three = Three::new();
+    // Each site makes one in that of another.
+    let berlin = three.make_dir(1, Handle::ROOT, "berlin").unwrap();
+    let rome = three.make_dir(2, berlin, "rome").unwrap();
+    let first = three.make_dir(0, rome, "first").unwrap();
+    assert_eq!([berlin, rome, first].map(|dir| dir.ino.site()), [1, 2, 0]);
+    for server in &three.servers {
+        assert_eq!(lookup(server, Handle::ROOT, "berlin"), Ok(berlin));
+        assert_eq!(lookup(server, berlin, "rome"), Ok(rome));
+        assert_eq!(lookup(server, rome, "first"), Ok(first));
+        // And back, whichever site has the names.
+        assert_eq!(parent(server, first), Ok(rome));
+        assert_eq!(parent(server, rome), Ok(berlin));
+        assert_eq!(parent(server, berlin), Ok(Handle::ROOT));
+    }
+    // Also for a client that has never walked down.
+    let session = client(&three.servers[2]);
+    let up = ask(&three.servers[2], session, Request::Parent { dir: rome }).unwrap();
+    assert_eq!(entry(up).unwrap().handle, berlin);
+}
+
+/// The name is at one site, the directory at another, and a client of the third one removes it.
+#[test]
+fn a_third_site_removes_a_directory_of_two_others() {
+    let three = Three::new();
+    for remover in 0..3 {
+        let berlin = three.make_dir(1, Handle::ROOT, "berlin").unwrap();
+        let rome = three.make_dir(2, berlin, "rome").unwrap();
+        for server in &three.servers {
+            assert_eq!(lookup(server, berlin, "rome"), Ok(rome));
+        }
+        assert_eq!(three.remove_dir(remover, Handle::ROOT, "berlin").err(), Some(Code::NotEmpty));
+        three.remove_dir(remover, berlin, "rome").unwrap();
+        three.remove_dir(remover, Handle::ROOT, "berlin").unwrap();
+        for server in &three.servers {
+            assert_eq!(lookup(server, Handle::ROOT, "berlin").err(), Some(Code::NotFound));
+        }
+        assert_eq!(three.remove_dir(remover, Handle::ROOT, "berlin").err(), Some(Code::NotFound));
+    }
+}
+
+#[test]
+fn a_new_address_reaches_all_sites() {
+    let three = Three::new();
+    three.servers[1].tell_address(0, "[fe80::1]:9").unwrap();
+    wait_for("the third site knows it", || {
+        three.servers[2].sites().iter().any(|site| site.address == "[fe80::1]:9")
+    });
+    let told = three.servers[1].tell_address(0, "x:1\nSite: 5 key evil x:1");
+    assert_eq!(told.map_err(|error| error.code), Err(Code::Invalid));
+}
+
+/// A list that is not what the first site has signed last changes nothing.
+#[test]
+fn a_list_that_is_not_the_next_one_is_refused() {
+    let three = Three::new();
+    let rome = &three.servers[2];
+    let volume = rome.session_service().served().volume;
+    let peer = rome.session_service().admit_site(&public(key_of(0)), None).unwrap();
+    let session = begin(&*rome.session_service(), peer);
+    let sites = |key_of_berlin: u8| {
+        let site = |site: u16, key: u8| ListedSite {
+            site,
+            key: public(key),
+            name: NAMES[usize::from(site)].to_owned(),
+            address: format!("host-{site}:7440"),
+        };
+        vec![site(1, key_of_berlin), site(2, key_of(2))]
+    };
+    let send =
+        |text: String| ask(rome, session, Request::SiteList { text: text.into_bytes() }).map(drop);
+    let signed = |volume, version, key_of_berlin, by: u8| {
+        let list = SiteList { volume, version, sites: sites(key_of_berlin) };
+        list.sign(&key(by).signing_key())
+    };
+    let before = rome.sites();
+    let good = signed(volume, 100, key_of(1), key_of(0));
+    for (wrong, code) in [
+        (signed(volume, 100, key_of(1), key_of(1)), Code::Invalid),
+        (signed([9; 16], 100, key_of(1), key_of(0)), Code::Invalid),
+        (signed(volume, 100, 99, key_of(0)), Code::Invalid),
+        (good[..good.len() - 1].to_owned(), Code::Invalid),
+        (String::new(), Code::Invalid),
+    ] {
+        assert_eq!(send(wrong.clone()), Err(code), "{wrong}");
+        assert_eq!(rome.sites(), before);
+    }
+    assert_eq!(send(good.clone()), Ok(()));
+    assert_eq!(send(good), Ok(()), "it is repeated");
+    assert_eq!(send(signed(volume, 99, key_of(1), key_of(0))), Err(Code::Stale));
+    // Only sites have lists, and the first one takes none.
+    let text = signed(volume, 101, key_of(1), key_of(0)).into_bytes();
+    let request = Request::SiteList { text };
+    let by_client = ask(rome, client(rome), request.clone());
+    assert_eq!(by_client.err(), Some(Code::AccessDenied));
+    let first = &three.servers[0];
+    let peer = first.session_service().admit_site(&public(key_of(1)), None).unwrap();
+    let session = begin(&*first.session_service(), peer);
+    assert_eq!(ask(first, session, request).err(), Some(Code::Invalid));
+}
+
+#[test]
+fn a_site_that_has_nothing_leaves() {
+    let three = Three::new();
+    let [first, berlin, rome] = &three.servers;
+    assert_eq!(first.leave_volume(), Err(LeaveError::Founder));
+    let dir = three.make_dir(1, Handle::ROOT, "berlin").unwrap();
+    three.make_dir(2, dir, "of rome").unwrap();
+    lookup(rome, Handle::ROOT, "berlin").unwrap();
+    lookup(rome, dir, "of rome").unwrap();
+    let refused = rome.leave_volume().unwrap_err();
+    assert_eq!(refused.to_string(), "this site has folders: /berlin/of rome");
+    // It goes on.
+    three.make_dir(2, Handle::ROOT, "second").unwrap();
+    three.remove_dir(2, Handle::ROOT, "second").unwrap();
+    three.remove_dir(2, dir, "of rome").unwrap();
+    rome.leave_volume().unwrap();
+    assert_eq!(three.make_dir(2, Handle::ROOT, "late").err(), Some(Code::ReadOnly));
+    wait_for("all have heard it", || {
+        [first, berlin].iter().all(|server| server.sites().iter().all(|site| site.site != 2))
+    });
+    let says = refusal(first.session_service().admit_site(&public(key_of(2)), None));
+    assert_eq!(says, "the site has left the volume");
+    assert!(berlin.session_service().admit_site(&public(key_of(2)), None).is_err());
+    // Its number is not given again, and its ticket is void.
+    assert_eq!(first.invite_site("rome", public(9), FAR), Ok(3));
+    let volume = first.session_service().served().volume;
+    let again = sentence(ticket_of(2), volume, 2, 9);
+    assert!(first.session_service().admit_site(&public(9), Some(&again)).is_err());
+    let twin = first.invite_site("berlin", public(9), FAR);
+    assert_eq!(twin, Err(InviteError::NameTaken(1)));
+    drop(three.routes);
+    let [_first, _berlin, rome] = three.servers;
+    drop(Arc::into_inner(rome).expect("the only reference"));
+    let again = Server::start(&three.folder.path().join("rome"), options());
+    let refused = again.err().expect("a folder of no volume");
+    assert!(refused.to_string().contains("has left its volume: remove it"));
+}
+
+/// The founder is away: the two others have each other.
+#[test]
+fn two_sites_work_on_without_the_first_one() {
+    let three = Three::new();
+    let berlin = three.make_dir(1, Handle::ROOT, "berlin").unwrap();
+    let rome = three.make_dir(2, berlin, "rome").unwrap();
+    for server in &three.servers {
+        lookup(server, Handle::ROOT, "berlin").unwrap();
+        lookup(server, berlin, "rome").unwrap();
+    }
+    three.cuts[0].store(true, Ordering::Release);
+    for server in &three.servers[1..] {
+        assert_eq!(lookup(server, Handle::ROOT, "berlin"), Ok(berlin));
+        assert_eq!(lookup(server, berlin, "rome"), Ok(rome));
+        assert_eq!(parent(server, rome), Ok(berlin));
+    }
+    let deep = three.make_dir(1, rome, "deep").unwrap();
+    assert_eq!(lookup(&three.servers[2], rome, "deep"), Ok(deep));
+    three.remove_dir(2, rome, "deep").unwrap();
+    assert!(three.rome_dir().exists());
+}
