@@ -5,7 +5,7 @@
 //! volume's user and root. A request is `{"version":1,"ask":"status"}` or
 //! `{"version":1,"ask":"unmount","force":false}`,
 //! `"ask":"listen"` with `"at"`, `"ask":"invite"` with `"name"`, `"key"` and `"until"`,
-//! `"ask":"sites"`, `"ask":"mirror"` with `"peer"`, `"ask":"end-mirror"`,
+//! `"ask":"sites"`, `"ask":"leave"`, `"ask":"mirror"` with `"peer"`, `"ask":"end-mirror"`,
 //! `"ask":"wait-for-mirror"` with `"commit"`, `"ask":"credentials"` with `"name"`, `"ask":"issue"`
 //! with `"ino"` and, of a file, `"dir"` and `"name"`, or
 //! `"ask":"promote"` with `"volume"`; the reply is an object ([`ControlReply`]). After a
@@ -65,6 +65,8 @@ pub(crate) enum Request {
     },
     /// List the other sites.
     Sites,
+    /// Leave the volume, of which this is a site, and stop.
+    Leave,
     /// Listen for other machines, now and after each start, unless the process listens already.
     Listen {
         /// The address, as `HOST:PORT`; `None` means the default port of all addresses.
@@ -119,6 +121,7 @@ impl Request {
                 "name": file.as_ref().map(|file| file.name.clone()),
             }),
             Self::Sites => json!({ "version": PROTOCOL, "ask": "sites" }),
+            Self::Leave => json!({ "version": PROTOCOL, "ask": "leave" }),
             Self::Listen { at } => json!({ "version": PROTOCOL, "ask": "listen", "at": at }),
             Self::Mirror { peer } => {
                 json!({ "version": PROTOCOL, "ask": "mirror", "peer": peer })
@@ -154,6 +157,7 @@ impl Request {
                 Ok(Self::Issue { ino, file })
             }
             Some("sites") => Ok(Self::Sites),
+            Some("leave") => Ok(Self::Leave),
             Some("invite") => {
                 let text = |field: &str| object[field].as_str().map(str::to_owned);
                 let until = object["until"].as_u64();
@@ -216,6 +220,7 @@ mod tests {
                 ControlReply::Credentials("block".to_owned())
             }
             Request::Sites => ControlReply::Sites { own: 0, others: vec![SiteLine::sample()] },
+            Request::Leave => ControlReply::Left,
             Request::Mirror { .. } | Request::EndMirror => ControlReply::MirrorSet,
             Request::WaitForMirror { .. } => ControlReply::Mirrored { commit: 1, done: true },
             Request::Promote { .. } => ControlReply::Promoted(PromotedReport::sample()),

@@ -15,7 +15,7 @@ use pelago_http::HttpServer;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
 use pelago_net::key::PublicKey;
 use pelago_server::{
-    HAS_SEARCH_INDEX, Indexing, Options, PassthroughStatus, Server, inode_table_bytes,
+    HAS_SEARCH_INDEX, Indexing, LeaveError, Options, PassthroughStatus, Server, inode_table_bytes,
 };
 use pelago_store::folder::Folder;
 use pelago_store::volume;
@@ -37,6 +37,7 @@ pub(crate) use events::{Events, Stop, Watched, unmount};
 pub(crate) use http::HttpPlan;
 pub(crate) use report::no_ring;
 
+use listening::NEVER;
 use neighbours::Neighbours;
 use sessions::Doors;
 
@@ -47,6 +48,7 @@ pub(crate) mod listening;
 mod mirror;
 mod neighbours;
 mod report;
+mod reverse;
 mod sessions;
 pub(crate) mod store;
 
@@ -82,6 +84,8 @@ pub(crate) struct Plan {
     pub(crate) remote_seconds: u64,
     /// The ticket by which the folder becomes a site of a volume that exists at another site.
     pub(crate) joining: Option<Arc<Ticket>>,
+    /// The site that joins does not listen, now and later: the others cannot reach it.
+    pub(crate) listens_never: bool,
     /// The address of this machine for other sites, if it differs from the address at which it
     /// listens.
     pub(crate) site_address: Option<String>,
@@ -229,15 +233,11 @@ impl Served {
         // The guard becomes ready while the rest starts.
         let guard = mount.as_deref().map(Guard::start).map(Arc::new);
         let doors = Arc::new(Doors::open(folder, server, plan.listen.as_deref())?);
-        if server.site() != InodeId::ROOT.site() {
-            // Other sites must be able to reach the files that have their home here.
-            let listening = doors.listen_always(plan.listen.as_deref())?;
-            if let Some(at) = plan.listen.as_deref().filter(|_| plan.joining.is_some()) {
-                doors.keep_address(at)?;
-            }
-            if let Some(address) = neighbours::own_address(plan, &listening, server) {
-                Neighbours::tell_address(server, address);
-            }
+        neighbours.accept_reverse(&doors.sessions);
+        match server.site() == InodeId::ROOT.site() {
+            true if server.sites().is_empty() => {}
+            true => neighbours::begin_site_list(folder, server)?,
+            false => begin_joined(plan, folder, server, &doors)?,
         }
         let http = plan.http.as_ref().map(|http| http::open(http, server, plan.memory_bytes));
         let http = http.transpose()?.map(Arc::new);
@@ -254,13 +254,32 @@ impl Served {
         })
     }
 
+    /// Leaves the volume, and stops the process.
+    fn leave(&self, stop: &Stop) -> ControlReply {
+        let left = match self.server.leave_volume() {
+            Err(LeaveError::NotAnswered(_)) if self.neighbours.says_left() => {
+                // An earlier attempt was carried out, and its answer got lost.
+                self.server.has_left_volume().map_err(LeaveError::Table)
+            }
+            left => left,
+        };
+        match left {
+            Ok(()) => {
+                let _stops: ControlReply = self.stop(true, stop);
+                ControlReply::Left
+            }
+            Err(error) => ControlReply::Failed(Failure::new(Exit::Failed, error).chain()),
+        }
+    }
+
     /// Answers a request of the control socket. `folder` is the folder of the process.
     fn answer(&self, folder: &Folder, stop: &Stop, request: Request) -> ControlReply {
         let server = &self.server;
         match request {
             Request::Status => ControlReply::Status(Box::new(report::report(self))),
             Request::Unmount { force } => self.stop(force, stop),
-            Request::Invite { name, key, until } => invite(server, &name, &key, until),
+            Request::Invite { name, key, until } => invite(folder, server, &name, &key, until),
+            Request::Leave => self.leave(stop),
             Request::Sites => {
                 ControlReply::Sites { own: server.site(), others: report::sites(server) }
             }
@@ -399,7 +418,42 @@ fn open_control(folder: &Folder, parts: &Served, stop: Stop) -> Outcome<Control>
     })
 }
 
-fn invite(server: &Server, name: &str, key: &str, until: u64) -> ControlReply {
+/// Makes a site that has joined reachable for the others, and tells them how.
+fn begin_joined(
+    plan: &Plan,
+    folder: &Folder,
+    server: &Arc<Server>,
+    doors: &Arc<Doors>,
+) -> Outcome<()> {
+    if plan.listens_never {
+        doors.keep_address(NEVER)?;
+    }
+    if doors.listens_never()? {
+        reverse::keep_connected(server, doors, folder);
+        Neighbours::tell_address(server, String::new());
+        return Ok(());
+    }
+    // Other sites must be able to reach the files that have their home here.
+    let listening = doors.listen_always(plan.listen.as_deref())?;
+    if let Some(at) = plan.listen.as_deref().filter(|_| plan.joining.is_some()) {
+        doors.keep_address(at)?;
+    }
+    if let Some(address) = neighbours::own_address(plan, &listening, server) {
+        Neighbours::tell_address(server, address);
+    }
+    Ok(())
+}
+
+fn invite(
+    folder: &Folder,
+    server: &Arc<Server>,
+    name: &str,
+    key: &str,
+    until: u64,
+) -> ControlReply {
+    if let Err(failure) = neighbours::begin_site_list(folder, server) {
+        return ControlReply::Failed(failure.chain());
+    }
     let Ok(key) = key.parse::<PublicKey>() else {
         return ControlReply::Failed("the key of the invitation is none".to_owned());
     };

@@ -176,6 +176,7 @@ impl Parts {
             Request::Listen { .. }
             | Request::Invite { .. }
             | Request::Sites
+            | Request::Leave
             | Request::Mirror { .. }
             | Request::EndMirror
             | Request::WaitForMirror { .. }

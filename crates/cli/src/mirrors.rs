@@ -138,6 +138,7 @@ fn open_control(folder: &Folder, kept: Kept, events: &Events) -> Outcome<Control
         Request::Promote { volume } => kept.promote(&volume),
         Request::Invite { .. }
         | Request::Sites
+        | Request::Leave
         | Request::Listen { .. }
         | Request::Mirror { .. }
         | Request::EndMirror

@@ -52,6 +52,8 @@ pub(crate) enum ControlReply {
         /// The other sites.
         others: Vec<SiteLine>,
     },
+    /// To `leave`: the site has left the volume, and the process is stopping.
+    Left,
     /// The sender is neither the volume's user nor root.
     Denied,
     /// The request failed; the text says why.
@@ -159,6 +161,7 @@ impl ControlReply {
                 "site": own,
                 "sites": others.iter().map(SiteLine::to_json).collect::<Vec<_>>(),
             }),
+            Self::Left => json!({ "left": true }),
             Self::Denied => json!({ "error": DENIED }),
             Self::Failed(says) => json!({ "error": says }),
         }
@@ -181,6 +184,9 @@ impl ControlReply {
         }
         if let Some(done) = object["mirrored"].as_bool() {
             return Some(Self::Mirrored { commit: object["commit"].as_u64()?, done });
+        }
+        if object["left"] == true {
+            return Some(Self::Left);
         }
         if let Some(site) = object["invited"].as_u64() {
             return u16::try_from(site).ok().map(Self::Invited);
@@ -238,6 +244,7 @@ mod tests {
             ControlReply::Listening("key@host:1".to_owned()),
             ControlReply::Credentials("block\n".to_owned()),
             ControlReply::Invited(1),
+            ControlReply::Left,
             ControlReply::MirrorSet,
             ControlReply::Mirrored { commit: 3, done: true },
             ControlReply::Mirrored { commit: 4, done: false },

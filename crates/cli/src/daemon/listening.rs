@@ -18,6 +18,8 @@ use crate::failure::{Exit, Failure, Outcome};
 
 /// All addresses of this machine, at the default port.
 pub(crate) const ALL_ADDRESSES: &str = "0.0.0.0:7440";
+/// The text of the file `listen` in the folder of an office that does not listen.
+pub(crate) const NEVER: &str = "none";
 /// The limit for the file `listen` in bytes: a host name has at most 253.
 const LISTEN_BYTES: usize = 512;
 
@@ -98,7 +100,7 @@ pub(crate) fn clients_of(folder: &Folder) -> Outcome<Arc<ClientList>> {
         .map_err(|error| Failure::new(Exit::Failed, error))
 }
 
-/// Returns the address in the file `listen` of the folder.
+/// Returns the address in the file `listen` of the folder, or [`NEVER`].
 pub(crate) fn kept_address(folder: &Folder) -> Outcome<Option<String>> {
     let read = listen_file(folder).and_then(|file| file.read(Readers::Everybody, LISTEN_BYTES));
     match read {
@@ -110,7 +112,7 @@ pub(crate) fn kept_address(folder: &Folder) -> Outcome<Option<String>> {
 }
 
 /// Writes the file `listen` of the folder: the address at which each later start listens, unless it
-/// is given another address.
+/// is given another address, or [`NEVER`].
 pub(crate) fn keep_address(folder: &Folder, at: &str) -> Outcome<()> {
     let kept = listen_file(folder).and_then(|file| {
         let edit = file.edit()?;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 use std::{fs, io};
@@ -13,25 +13,30 @@ use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::key::file::{self, KeyFileError};
 use pelago_net::own_file::{OwnFile, OwnFileError};
-use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SiteRole};
+use pelago_net::{
+    ClientRole, OnReverse, Remote, RemoteOptions, ReverseConnections, ServerTarget, SessionServer,
+    SiteRole,
+};
 use pelago_server::{Joining, Neighbour, Server};
 use pelago_store::folder::Folder;
 use pelago_store::volume::{self, VolumeId};
-use pelago_wire::{InodeId, LeasedService};
+use pelago_wire::{Code, InodeId, LeasedService, SiteRefusal};
 
-use super::Plan;
+use super::{Plan, listening};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::ticket::Ticket;
 
 /// The longest time that the inviting server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The pause after an attempt to send this site's address to the first site.
+/// The pause after an attempt to send this site's address to the others.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// The sessions with the other sites of the volume.
 #[derive(Default)]
 pub(super) struct Neighbours {
     remotes: Mutex<HashMap<u16, Arc<Remote>>>,
+    /// The connections of the servers of sites that cannot be reached.
+    reverse: OnceLock<Arc<ReverseConnections>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -104,8 +109,14 @@ fn empty(dir: &Path) -> io::Result<()> {
 
 impl Neighbours {
     /// Passes the server the function that connects to other sites.
-    pub(super) fn connect(self: &Arc<Self>, plan: &Plan, folder: &Folder, server: &Server) {
+    pub(super) fn connect(self: &Arc<Self>, plan: &Plan, folder: &Folder, server: &Arc<Server>) {
         let this = Arc::clone(self);
+        let asking = Arc::downgrade(server);
+        let reverse = self.reverse.get_or_init(|| {
+            let on_reverse: OnReverse = Box::new(move |site| expect_site(&asking, site));
+            Arc::new(ReverseConnections::new(on_reverse))
+        });
+        let reverse = Arc::clone(reverse);
         let folder = folder.clone();
         let volume = server.status().volume;
         let give_up = Duration::from_secs(plan.remote_seconds);
@@ -120,9 +131,15 @@ impl Neighbours {
                     wanted: neighbour.site,
                     invitation: invitation.transpose().map_err(|error| error.to_string())?,
                 };
-                let address = address_of(neighbour)?;
+                let target = match neighbour.address.is_empty() {
+                    true => ServerTarget::Reverse {
+                        site: neighbour.site,
+                        connections: Arc::clone(&reverse),
+                    },
+                    false => ServerTarget::Tcp { address: address_of(neighbour)?, key },
+                };
                 let options = RemoteOptions {
-                    target: ServerTarget::Tcp { address, key },
+                    target,
                     read_only,
                     role: ClientRole::Site(site),
                     give_up: Some(give_up),
@@ -146,6 +163,13 @@ impl Neighbours {
         }));
     }
 
+    /// Takes the connections of servers that cannot be reached, from now on.
+    pub(super) fn accept_reverse(&self, sessions: &SessionServer) {
+        if let Some(reverse) = self.reverse.get() {
+            sessions.accept_reverse(Arc::clone(reverse));
+        }
+    }
+
     /// Joins the volume. When it returns, the inviting server knows this site.
     pub(super) fn join(&self, server: &Server) -> Outcome<()> {
         let Err(error) = server.tell_address(InodeId::ROOT.site(), "") else { return Ok(()) };
@@ -162,26 +186,41 @@ impl Neighbours {
         self.refusal().is_some()
     }
 
+    /// Returns whether the first site says that this one has left the volume.
+    pub(super) fn says_left(&self) -> bool {
+        self.refusal().is_some_and(|why| why.contains(SiteRefusal::LEFT))
+    }
+
     fn refusal(&self) -> Option<String> {
         self.remotes.lock().get(&InodeId::ROOT.site()).and_then(|remote| remote.refusal())
     }
 
-    /// Sends this site's address to the first site, and repeats that until it succeeds.
+    /// Sends this site's address to each site that is known now, and repeats that until it
+    /// succeeds. A site that joins later gets it with the list.
     pub(super) fn tell_address(server: &Arc<Server>, address: String) {
+        let mut untold: Vec<u16> = server.neighbours().iter().map(|other| other.site).collect();
         let server = Arc::downgrade(server);
         let tell = move || {
             while let Some(server) = server.upgrade() {
-                match server.tell_address(InodeId::ROOT.site(), &address) {
-                    Ok(()) => return,
-                    Err(error) => tracing::debug!(%error, "the first site does not know us yet"),
-                }
+                untold.retain(|site| match server.tell_address(*site, &address) {
+                    Ok(()) => false,
+                    // It has left.
+                    Err(error) if error.code == Code::Stale => false,
+                    Err(error) => {
+                        tracing::debug!(site, %error, "a site does not know yet where we are");
+                        true
+                    }
+                });
                 drop(server);
+                if untold.is_empty() {
+                    return;
+                }
                 // The other site may be unreachable for days.
                 thread::sleep(PAUSE);
             }
         };
         if let Err(error) = thread::Builder::new().name("address".to_owned()).spawn(tell) {
-            tracing::warn!(%error, "the first site is not told where this one is");
+            tracing::warn!(%error, "the other sites are not told where this one is");
         }
     }
 
@@ -191,6 +230,21 @@ impl Neighbours {
         for (_, remote) in remotes {
             remote.end();
         }
+    }
+}
+
+/// Has the first site's server sign the list of the sites with its key, and send it to them.
+pub(super) fn begin_site_list(folder: &Folder, server: &Server) -> Outcome<()> {
+    let key = listening::own_key(folder)?;
+    server.begin_site_list(key).map_err(|error| Failure::new(Exit::Failed, error))
+}
+
+/// Makes the session at a site whose server has connected, on a thread of its own.
+fn expect_site(server: &Weak<Server>, site: u16) {
+    let Some(server) = server.upgrade() else { return };
+    let expect = move || server.expect_site(site);
+    if let Err(error) = thread::Builder::new().name("reverse-of".to_owned()).spawn(expect) {
+        tracing::warn!(%error, site, "a site that has connected is not asked");
     }
 }
 
@@ -232,7 +286,7 @@ pub(super) fn key_of(folder: &Folder) -> Result<PrivateKey, JoinError> {
     Ok(file::read_or_create(&file)?)
 }
 
-fn address_of(neighbour: &Neighbour) -> Result<ServerAddress, String> {
+pub(super) fn address_of(neighbour: &Neighbour) -> Result<ServerAddress, String> {
     let key = pelago_net::key::PublicKey::new(neighbour.key);
     format!("{key}@{}", neighbour.address).parse().map_err(|error| format!("{error}"))
 }

@@ -10,7 +10,7 @@ use pelago_server::Server;
 use pelago_store::folder::Folder;
 use pelago_store::volume;
 
-use super::listening::{self, ALL_ADDRESSES};
+use super::listening::{self, ALL_ADDRESSES, NEVER};
 use crate::failure::{Exit, Failure, Outcome};
 
 /// The sessions of other mounts, and the sockets that accept them.
@@ -45,7 +45,7 @@ impl Doors {
             Some(listen) => Some(listen.to_owned()),
             None => listening::kept_address(folder)?,
         };
-        if let Some(listen) = kept {
+        if let Some(listen) = kept.filter(|at| at != NEVER) {
             *doors.address.lock() = Some(doors.listen(&listen)?);
         }
         Ok(doors)
@@ -76,6 +76,12 @@ impl Doors {
         *address = Some(listening.clone());
         self.keep_address(at)?;
         Ok(listening)
+    }
+
+    /// Returns whether the file `listen` says that this office does not listen.
+    pub(super) fn listens_never(&self) -> Outcome<bool> {
+        let kept = listening::kept_address(&self.folder)?;
+        Ok(self.address.lock().is_none() && kept.as_deref() == Some(NEVER))
     }
 
     /// Writes the volume's file `listen`: the address at which each later start listens, unless it

@@ -360,6 +360,7 @@ impl Process {
             Request::Listen { .. } => ControlReply::Listening(self.address.to_string()),
             Request::Invite { .. }
             | Request::Sites
+            | Request::Leave
             | Request::Mirror { .. }
             | Request::EndMirror
             | Request::WaitForMirror { .. }

@@ -42,6 +42,10 @@ pub(crate) struct Args {
     /// listens at
     #[arg(long, value_name = "ADDR")]
     address: Option<String>,
+    /// Do not listen: the other offices cannot connect to this machine, which is behind NAT or a
+    /// firewall. It connects to them, and they ask over its connections
+    #[arg(long, conflicts_with_all = ["listen", "address"])]
+    no_listen: bool,
     /// How long a program waits for the other office if that is silent
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "10")]
     remote_timeout: u64,
@@ -96,6 +100,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         indexing: Indexing::Auto,
         remote_seconds: args.remote_timeout,
         joining: Some(Arc::new(ticket)),
+        listens_never: args.no_listen,
         site_address: args.address,
     };
     serve(&plan, args.serving.printing(args.json))

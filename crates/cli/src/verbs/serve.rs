@@ -108,6 +108,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         indexing: args.indexing.into(),
         remote_seconds: args.remote_timeout,
         joining: None,
+        listens_never: false,
         site_address: None,
     };
     serve(&plan, how)

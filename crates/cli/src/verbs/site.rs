@@ -25,6 +25,11 @@ It prints a ticket. At the other office `pelago join TICKET DIR` makes DIR a sit
 one tree in both, in which each office makes folders that are its own. The ticket works once, \
 for 24 hours, and whoever has it can read and write the whole tree: send it as a secret.";
 
+const LEAVE: &str = "\
+It is for an office that has joined. Move its folders into one of another office before (`mv` \
+copies them), or remove them. If this office has folders, they are named, and nothing happens. \
+Else the volume is unmounted here, and the folder of the office can be removed.";
+
 const MIRROR: &str = "\
 There, `pelago serve DIR --mirrors` keeps the mirror, and `pelago key allow KEY -V DIR` lets this \
 volume's server in. All of the volume is copied, then each change follows. The volume must be \
@@ -36,10 +41,13 @@ For when the primary of a volume is gone. What it did after the last group that 
 lost, and if it lives, there are two primaries until it hears of the promotion. Stop it first, if \
 that is possible.";
 
+/// The longest time of a departure, for which the first office may have to wait for its disk.
+const DEPARTURE: Duration = Duration::from_secs(60);
+
 /// The longest time of a promotion, which executes the groups that the primary has sent.
 const PROMOTION: Duration = Duration::from_secs(600);
 
-/// Invite another office to a volume, list the offices, give it a mirror and promote that.
+/// Invite another office to a volume, list the offices, leave, give it a mirror and promote that.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -53,6 +61,9 @@ enum SiteVerb {
     Invite(InviteArgs),
     /// List the other offices of a volume
     List(ListArgs),
+    /// Leave the volume: this office must have no folders any more
+    #[command(after_help = LEAVE)]
+    Leave(ListArgs),
     /// Give a volume a mirror, which gets each change
     #[command(after_help = MIRROR)]
     Mirror(MirrorArgs),
@@ -127,7 +138,7 @@ impl Args {
     pub(crate) const fn json(&self) -> bool {
         match &self.verb {
             SiteVerb::Invite(args) => args.json,
-            SiteVerb::List(args) => args.json,
+            SiteVerb::List(args) | SiteVerb::Leave(args) => args.json,
             SiteVerb::Mirror(args) => args.json,
             SiteVerb::Promote(args) => args.json,
         }
@@ -146,6 +157,8 @@ enum SiteError {
     NotInvited(String),
     #[error("the volume's process does not say which sites there are: {0}")]
     NotListed(String),
+    #[error("the office has not left: {0}")]
+    NotLeft(String),
     #[error("the mirror of the volume stays as it is: {0}")]
     NoMirrorSet(String),
     #[error("{} is not the folder of a mirror", .0.display())]
@@ -164,6 +177,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     match &args.verb {
         SiteVerb::Invite(args) => invite(args),
         SiteVerb::List(args) => list(args),
+        SiteVerb::Leave(args) => leave(args),
         SiteVerb::Mirror(args) => mirror(args),
         SiteVerb::Promote(args) => promote(args),
     }?;
@@ -234,6 +248,29 @@ fn list(args: &ListArgs) -> Outcome<()> {
     }
     let lines: String = sites.iter().map(|site| format!("{site}\n")).collect();
     output::print(if lines.is_empty() { "no other site\n" } else { &lines })
+}
+
+fn leave(args: &ListArgs) -> Outcome<()> {
+    let dir = locate::find(args.volume.as_deref(), None)?.dir;
+    let not_left = |why: String| {
+        Failure::new(Exit::Failed, SiteError::NotLeft(why))
+            .hint("move its folders to another office, or remove them; then the same command again")
+    };
+    match ask(&dir, Request::Leave, DEPARTURE) {
+        Ok((ControlReply::Left, _)) => {}
+        Ok(_) => return Err(not_left("its process gives another answer".to_owned())),
+        Err(AskError::NotUp) => {
+            return Err(
+                Failure::new(Exit::NotFound, SiteError::NotUp).hint("start it with `pelago up`")
+            );
+        }
+        Err(AskError::Refused { says }) => return Err(not_left(says)),
+        Err(error) => return Err(not_left(error.to_string())),
+    }
+    if args.json {
+        return output::print_json(&json!({ "version": json::VERSION, "left": true }));
+    }
+    output::print(&format!("left      the volume; {} can be removed\n", dir.display()))
 }
 
 fn mirror(args: &MirrorArgs) -> Outcome<()> {

@@ -158,6 +158,7 @@ fn plan(args: &Args) -> Outcome<Plan> {
         indexing: args.indexing.into(),
         remote_seconds: args.remote_timeout,
         joining: None,
+        listens_never: false,
         site_address: None,
     })
 }

@@ -387,6 +387,8 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
             Request::RemoveNamedDir { dir, parent: file.ino, name: new(b'x') }
         }
         Operation::SiteAddress => Request::SiteAddress { address: long_address() },
+        Operation::SiteList => Request::SiteList { text: vec![b'x'; limits::SITE_LIST_BYTES] },
+        Operation::LeaveSite => Request::LeaveSite,
         Operation::Servers => Request::Servers,
         Operation::Attach => {
             Request::Attach { chain: vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3] }

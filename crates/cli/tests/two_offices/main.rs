@@ -4,3 +4,4 @@ mod changes;
 mod errors;
 mod office;
 mod paths;
+mod third;
