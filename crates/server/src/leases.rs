@@ -246,6 +246,12 @@ impl Leases {
         self.go_on(|grantor| grantor.expire(session));
     }
 
+    /// As [`Leases::expire`], unless `grants` returns that leases may be granted by now. It is called
+    /// under the lock: a lease that is granted after it has returned true stays.
+    pub(crate) fn expire_unless(&self, session: SessionId, grants: impl FnOnce() -> bool) {
+        self.go_on(|grantor| if grants() { Vec::new() } else { grantor.expire(session) });
+    }
+
     /// Forgets a session that has ended.
     pub(crate) fn forget(&self, session: SessionId) {
         self.go_on(|grantor| grantor.forget(session));

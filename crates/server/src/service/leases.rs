@@ -138,7 +138,14 @@ impl Dispatcher {
             && session.epoch() < shard.epoch()
             && shard.has_reply_of_earlier_epoch(session, mutation);
         let is_quiet = || self.stopped.try_write().is_some();
-        if is_stored || !has_facts(result) || !self.others.may_grant(session, is_quiet) {
+        // What is answered during the grace comes before Reclaimed, which ends the leases of the
+        // session: the client would keep one that is forgotten here.
+        let is_starting = !self.parts.grace.is_over();
+        if is_starting
+            || is_stored
+            || !has_facts(result)
+            || !self.others.may_grant(session, is_quiet)
+        {
             return Leases::default();
         }
         let made = made_dir(result).filter(|_| mutation > 0).filter(may_list);
@@ -198,10 +205,6 @@ impl Dispatcher {
         since: LeaseMoment,
         ino: InodeId,
     ) -> Option<WriteEra> {
-        if !self.parts.grace.is_over() {
-            // An era ends with the grace.
-            return None;
-        }
         let opens = &self.parts.opens;
         let held_back = (self.leases.writers() as u64 + 1) * limits::DIRTY_FILE_BYTES as u64;
         let is_granted = self.parts.space.has_room(held_back)

@@ -116,11 +116,11 @@ impl SessionService for LocalService {
     fn reclaimed(&self, session: SessionId) {
         let epoch = self.dispatcher.parts.shard.epoch();
         self.dispatcher.parts.sites.came_back(session, epoch);
-        // In the new epoch its client has dropped everything that it cached.
-        if !self.dispatcher.parts.grace.is_over() {
-            self.dispatcher.leases.expire(session);
-        }
-        if self.dispatcher.parts.grace.came_back(session) {
+        // In the new epoch its client has dropped everything that it cached. What was granted since
+        // the end of the grace it keeps.
+        let grace = &self.dispatcher.parts.grace;
+        self.dispatcher.leases.expire_unless(session, || grace.is_over());
+        if grace.came_back(session) {
             self.dispatcher.remember_session(session);
         }
     }

@@ -1,5 +1,6 @@
 //! Requests of sessions other than that of the server's own mount.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -11,7 +12,7 @@ use pelago_store::key;
 use pelago_store::rows::Row as _;
 use pelago_store::table::{self, TableRead as _};
 use pelago_wire::{
-    AllocateMode, Bulk, Code, Context, Done, Entry, Error, Handle, InodeId, LeasedAnswer,
+    AllocateMode, Bulk, Code, Context, Done, Entry, Error, Handle, InodeId, LeasedAnswer, Leases,
     LocalCache, NewMode, OpenFlags, OpenId, RecordedPeer, RenameFlags, Reply, Request, RequestId,
     Service, SessionId, SessionRecord, SessionService, Then, Touched, WriteEra,
 };
@@ -231,6 +232,42 @@ fn the_server_s_own_mount_waits_for_no_change_of_others() {
     assert!(reply.try_recv().is_err(), "the change of the server's own mount is not safe");
     rig.commit.run().unwrap();
     answer(&reply).unwrap();
+}
+
+/// A client opens files for reading before it sends Reclaimed, and keeps what it is answered.
+#[test]
+fn a_session_that_comes_back_keeps_no_lease_that_is_forgotten() {
+    let rig = Rig::new();
+    begin(&rig, SESSION);
+    let node = rig.file("f", b"bytes").handle;
+    rig.commit.run().unwrap();
+    let lease = |number: u64| {
+        let since = rig.router.lease_moment();
+        let flags = OpenFlags::READ;
+        let open = Request::Open { node, flags, open: OpenId(number) };
+        let mut opened = call(&rig, &asks(SESSION, number), open).map_err(Error::new);
+        let answer = LeasedAnswer {
+            node: None,
+            names: None,
+            mutation: number,
+            opens_for_writing: false,
+            result: &mut opened,
+            changed: None,
+        };
+        rig.router.lease(SESSION, since, answer)
+    };
+    assert!(lease(1).node && rig.router.has_leases(SESSION));
+    let grace = &rig.router.dispatcher.parts.grace;
+    assert!(grace.begin_again(HashSet::from([SESSION])).is_empty());
+    // It is answered meanwhile, after the loss of all that the client had cached.
+    assert_eq!(lease(2), Leases::default());
+    rig.router.reclaimed(SESSION);
+    assert!(!rig.router.has_leases(SESSION), "those of the last epoch have ended");
+    assert!(grace.stop().is_empty());
+    assert!(lease(3).node);
+    // Over another connection in the same epoch the client has dropped nothing.
+    rig.router.reclaimed(SESSION);
+    assert!(rig.router.has_leases(SESSION));
 }
 
 /// Its client may still send what it has kept back, to the next run too.
