@@ -1,6 +1,6 @@
 //! Reads that are answered from fetched bytes, and the requests that fetch them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use pelago_wire::{
@@ -8,7 +8,8 @@ use pelago_wire::{
 };
 
 use crate::clock;
-use crate::fetched::{Fetch, Range, ReadPath};
+use crate::copies::{BlockLease, FileVersion};
+use crate::fetched::{Fetch, Landing, Range, ReadPath};
 use crate::holder::Holder;
 use crate::state::{FetchableRead, State, WaitingRead};
 
@@ -48,7 +49,20 @@ impl Holder {
         // The server refuses a longer one.
         let size = usize::try_from(size).ok().filter(|size| *size <= limits::IO_BYTES)?;
         let range = Range { ino, open, offset, size };
-        Some(FetchableRead { context: *context, range })
+        Some(FetchableRead { context: *context, range, is_copied: false })
+    }
+
+    /// Returns the read, with whether there are copies of all its blocks.
+    fn look_for_copies(&self, read: FetchableRead) -> FetchableRead {
+        let Some(copies) = self.copies.get() else { return read };
+        let version = self.state.lock().version(read.range.ino);
+        let is_copied = version.is_some_and(|version| {
+            let Range { offset, size, .. } = read.range;
+            let end = offset.saturating_add(size as u64).min(version.size);
+            let block = limits::FETCH_BLOCK_BYTES as u64;
+            offset < end && copies.has(&version, offset / block..end.div_ceil(block))
+        });
+        FetchableRead { is_copied, ..read }
     }
 
     /// Returns the bytes of a read, if they are here and nothing is to be fetched.
@@ -58,6 +72,7 @@ impl Holder {
 
     /// Answers a read now, once its bytes are fetched, or with the reply to a request of its own.
     pub(crate) fn fetch_or_send(self: &Arc<Self>, read: FetchableRead, done: Done) {
+        let read = self.look_for_copies(read);
         let now = clock::monotonic();
         let mut steps = Steps::default();
         let waiting = WaitingRead { read, since: now, waits: 0, done };
@@ -89,29 +104,62 @@ impl Holder {
         }
     }
 
-    /// Sends the request for a block, through the open of this read.
+    /// Takes the copy of a block, or sends the request for it through the open of this read.
     fn fetch(self: &Arc<Self>, read: &FetchableRead, fetch: &Fetch) {
         let number = fetch.number;
+        let block = fetch.offset / limits::FETCH_BLOCK_BYTES as u64;
+        let copies = self.copies.get().zip(fetch.version);
+        if let Some((copies, version)) = &copies
+            && let Some(bytes) = copies.block(version, block, fetch.bytes)
+        {
+            return self.land(number, Landing::Copied(bytes), None);
+        }
         let size = u32::try_from(fetch.bytes).unwrap_or(u32::MAX);
         let request = Request::Read { open: read.range.open, offset: fetch.offset, size };
         // No program waits for this request itself, so none cancels it.
         let context = Context { request: RequestId(0), ..read.context };
         let holder = Arc::clone(self);
-        let landed = move |result| holder.land(number, result);
+        let asked = fetch.bytes;
+        let lease = self.block_lease(read.range.ino, fetch.lease);
+        let keep = copies.map(|(copies, version)| (Arc::clone(copies), version));
+        let landed = move |result: Result<Reply, Error>| {
+            if let (Ok(Reply::Data(buffer)), Some((copies, version))) = (&result, keep)
+                && buffer.as_bytes().len() == asked
+            {
+                copies.keep(&version, block, buffer.as_bytes(), lease);
+            }
+            holder.land_sent(number, result);
+        };
         self.send_with(&context, request, Box::new(landed));
     }
 
+    /// Returns the lease on a file that has this number.
+    fn block_lease(&self, ino: InodeId, number: u64) -> BlockLease {
+        let holder = Weak::clone(&self.this);
+        BlockLease::new(move || {
+            let Some(holder) = holder.upgrade() else { return false };
+            let has_time = !holder.service.lease_left().is_zero();
+            has_time && holder.state.lock().fetched.is_leased(ino, number)
+        })
+    }
+
     /// Handles the reply with a block.
-    fn land(self: &Arc<Self>, number: u64, result: Result<Reply, Error>) {
-        let (bytes, late) = match result {
-            Ok(Reply::Data(buffer)) => (Some(buffer.into_bytes()), None),
-            Ok(_) => (None, None),
-            Err(error) => (None, Some(error).filter(|error| is_late(error.code))),
+    fn land_sent(self: &Arc<Self>, number: u64, result: Result<Reply, Error>) {
+        let (landing, late) = match result {
+            Ok(Reply::Data(buffer)) => (Landing::Sent(buffer.into_bytes()), None),
+            Ok(_) => (Landing::Failed, None),
+            Err(error) => (Landing::Failed, Some(error).filter(|error| is_late(error.code))),
         };
+        self.land(number, landing, late);
+    }
+
+    /// Handles the end of the flight of a block. `late`: the error of a request that got no answer
+    /// in time.
+    fn land(self: &Arc<Self>, number: u64, landing: Landing, late: Option<Error>) {
         let now = clock::monotonic();
         let mut steps = Steps::default();
         let mut state = self.state.lock();
-        let landed = state.fetched.land(number, bytes, now);
+        let landed = state.fetched.land(number, landing, now);
         for waiting in landed.waiting {
             match late {
                 _ if landed.is_here => state.plan_read(waiting, now, &mut steps),
@@ -151,7 +199,10 @@ impl State {
         let is_fetched = is_open && waiting.waits < WAITS;
         let size = self.fetchable_size(read.range.ino).filter(|_| is_fetched);
         let Some(size) = size else { return steps.sent.push(waiting) };
-        let (path, fetches) = self.fetched.read(read.range, size, now);
+        if let Some(version) = self.version(read.range.ino) {
+            self.fetched.begin(version);
+        }
+        let (path, fetches) = self.fetched.read(read.range, size, read.is_copied, now);
         steps.fetches.extend(fetches.into_iter().map(|fetch| (read, fetch)));
         match path {
             ReadPath::Waits(number) => {
@@ -163,6 +214,15 @@ impl State {
             }
             ReadPath::ToServer => steps.sent.push(waiting),
         }
+    }
+
+    /// Returns the version of a file of which something may be fetched.
+    fn version(&self, ino: InodeId) -> Option<FileVersion> {
+        if self.fetched.size(ino).is_some() {
+            // The attributes that are cached now may be of a later time.
+            return self.fetched.version(ino);
+        }
+        self.cached.attr(ino).as_ref().map(FileVersion::from)
     }
 
     /// Returns the size of a file whose bytes no other session may change, and of which none is

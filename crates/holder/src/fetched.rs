@@ -15,6 +15,7 @@ use std::time::Duration;
 use pelago_wire::{InodeId, OpenId, limits};
 
 use self::pace::Pace;
+use crate::copies::FileVersion;
 
 const BLOCK: usize = limits::FETCH_BLOCK_BYTES;
 /// A file of at most so many bytes is fetched in any order, and kept.
@@ -32,6 +33,8 @@ pub(crate) struct Fetched<W> {
     /// Bytes that are here, of all files.
     bytes: usize,
     last_number: u64,
+    /// Counts the leases on files.
+    leases: u64,
     /// Counts the reads.
     reads: u64,
     pace: Pace,
@@ -39,6 +42,10 @@ pub(crate) struct Fetched<W> {
 
 struct File {
     size: u64,
+    /// The version of its bytes, if it is known.
+    version: Option<FileVersion>,
+    /// The number of the lease.
+    lease: u64,
     blocks: BTreeMap<u64, Block>,
     /// Bytes that are here.
     bytes: usize,
@@ -93,6 +100,21 @@ pub(crate) struct Fetch {
     pub(crate) number: u64,
     pub(crate) offset: u64,
     pub(crate) bytes: usize,
+    /// The version of the file, if it is known.
+    pub(crate) version: Option<FileVersion>,
+    /// The number of the lease on the file.
+    pub(crate) lease: u64,
+}
+
+/// The end of a flight.
+#[derive(Debug)]
+pub(crate) enum Landing {
+    /// The server has sent these bytes.
+    Sent(Vec<u8>),
+    /// They are a copy, which was here.
+    Copied(Vec<u8>),
+    /// It has failed.
+    Failed,
 }
 
 /// The way of a read.
@@ -106,7 +128,7 @@ pub(crate) enum ReadPath {
     ToServer,
 }
 
-/// The end of a flight.
+/// The effect of the end of a flight.
 pub(crate) struct Landed<W> {
     /// The reads that wait for the block.
     pub(crate) waiting: Vec<W>,
@@ -124,6 +146,7 @@ impl<W> Default for Fetched<W> {
             flights: HashMap::new(),
             bytes: 0,
             last_number: 0,
+            leases: 0,
             reads: 0,
             pace: Pace::default(),
         }
@@ -134,6 +157,31 @@ impl<W> Fetched<W> {
     /// Returns the size of a file that was read under a lease which has not ended.
     pub(crate) fn size(&self, ino: InodeId) -> Option<u64> {
         self.files.get(&ino).map(|file| file.size)
+    }
+
+    /// Returns the version of the bytes of such a file, if it is known.
+    pub(crate) fn version(&self, ino: InodeId) -> Option<FileVersion> {
+        self.files.get(&ino)?.version
+    }
+
+    /// Begins with a file of this version, unless it was read before under the same lease.
+    pub(crate) fn begin(&mut self, version: FileVersion) {
+        let FileVersion { ino, size, .. } = version;
+        if !self.files.contains_key(&ino) {
+            self.file(ino, size).version = Some(version);
+        }
+    }
+
+    /// Returns whether the lease on a file with this number has not ended.
+    pub(crate) fn is_leased(&self, ino: InodeId, lease: u64) -> bool {
+        self.files.get(&ino).is_some_and(|file| file.lease == lease)
+    }
+
+    fn file(&mut self, ino: InodeId, size: u64) -> &mut File {
+        self.files.entry(ino).or_insert_with(|| {
+            self.leases += 1;
+            File::new(size, self.leases)
+        })
     }
 
     /// Returns the bytes of a read, if all of them are here and nothing is to be fetched.
@@ -148,23 +196,26 @@ impl<W> Fetched<W> {
         Some(bytes)
     }
 
-    /// Decides the way of a read of a file of this size, and which blocks are to be fetched.
+    /// Decides the way of a read of a file of this size, and which blocks are to be fetched. Of a
+    /// read of which there are copies (`is_copied`), it is those that it needs.
     pub(crate) fn read(
         &mut self,
         range: Range,
         size: u64,
+        is_copied: bool,
         now: Duration,
     ) -> (ReadPath, Vec<Fetch>) {
         if size == 0 {
             return (ReadPath::Here(Vec::new()), Vec::new());
         }
-        let file = self.files.entry(range.ino).or_insert_with(|| File::new(size));
+        let file = self.file(range.ino, size);
         let is_in_order = file.is_in_order(range);
         let misses_ahead = file.misses_ahead(range);
         let stalls = file.stalls(range);
         let wanted = file.blocks_of(range);
         let cursor = file.note(range);
         let fetched = match (is_in_order, size <= SMALL) {
+            (_, _) if is_copied => wanted.clone(),
             (false, false) => {
                 cursor.ahead = 0;
                 0..0
@@ -214,6 +265,8 @@ impl<W> Fetched<W> {
     /// Returns the request for a block, unless it is here or under way.
     fn fetch(&mut self, ino: InodeId, block: u64, now: Duration) -> Option<Fetch> {
         let file = self.files.get_mut(&ino).filter(|file| !file.blocks.contains_key(&block))?;
+        let version = file.version;
+        let lease = file.lease;
         let offset = block * BLOCK as u64;
         let bytes = usize::try_from(file.size - offset).unwrap_or(BLOCK).min(BLOCK);
         self.last_number += 1;
@@ -223,7 +276,7 @@ impl<W> Fetched<W> {
         let flight =
             Flight { ino, block, bytes, since: now, beside, is_leased: true, waiting: Vec::new() };
         self.flights.insert(number, flight);
-        Some(Fetch { number, offset, bytes })
+        Some(Fetch { number, offset, bytes, version, lease })
     }
 
     /// Has a read wait for the block with this number, which [`Fetched::read`] has returned.
@@ -241,15 +294,21 @@ impl<W> Fetched<W> {
         })
     }
 
-    /// Records the reply with a block; `None` for an error.
-    pub(crate) fn land(&mut self, number: u64, bytes: Option<Vec<u8>>, now: Duration) -> Landed<W> {
+    /// Records the end of the flight of a block.
+    pub(crate) fn land(&mut self, number: u64, landing: Landing, now: Duration) -> Landed<W> {
         let Some(flight) = self.flights.remove(&number) else {
             return Landed { waiting: Vec::new(), is_here: false, since: now };
         };
         let Flight { ino, block, bytes: asked, since, beside, is_leased, waiting } = flight;
+        let is_sent = matches!(landing, Landing::Sent(_));
+        let bytes = match landing {
+            Landing::Sent(bytes) | Landing::Copied(bytes) => Some(bytes),
+            Landing::Failed => None,
+        };
         // A shorter reply would be of a file that has changed.
         let whole = bytes.filter(|bytes| bytes.len() == asked);
-        if asked == BLOCK && whole.is_some() {
+        // A copy says nothing about the line.
+        if asked == BLOCK && is_sent && whole.is_some() {
             self.pace.note(since, now, beside);
         }
         let file = self.files.get_mut(&ino).filter(|_| is_leased);
@@ -333,9 +392,10 @@ impl<W> Fetched<W> {
 }
 
 impl File {
-    fn new(size: u64) -> Self {
+    fn new(size: u64, lease: u64) -> Self {
         let blocks = BTreeMap::new();
-        Self { size, blocks, bytes: 0, cursors: HashMap::new(), read: 0 }
+        let cursors = HashMap::new();
+        Self { size, version: None, lease, blocks, bytes: 0, cursors, read: 0 }
     }
 
     /// Moves the cursor of an open after a read.

@@ -10,6 +10,7 @@ use pelago_wire::{
     LocalCache, OpenId, Reply, Request, RequestId, Service, Tells, Then, Touched,
 };
 
+use crate::copies::Copies;
 use crate::read_ahead::LargerRead;
 use crate::reply_facts::{ReplyFacts, SentRequest, ShowsDirty};
 use crate::state::{State, WritePath};
@@ -18,6 +19,8 @@ use crate::timer::Timer;
 /// A service that answers from replies that it has cached under leases.
 pub struct Holder {
     pub(crate) service: Arc<dyn LeasedService>,
+    /// Copies of blocks that outlive their leases.
+    pub(crate) copies: OnceLock<Arc<dyn Copies>>,
     /// The cache below, which caches the answers of this service.
     pub(crate) cache: OnceLock<Arc<dyn LocalCache>>,
     /// A leaf lock: nothing is called under it.
@@ -40,6 +43,7 @@ impl Holder {
     pub fn new(service: Arc<dyn LeasedService>) -> Arc<Self> {
         let holder = Arc::new_cyclic(|this| Self {
             service,
+            copies: OnceLock::new(),
             cache: OnceLock::new(),
             state: Mutex::default(),
             timer: Arc::default(),
@@ -61,6 +65,11 @@ impl Holder {
     /// now on bytes that programs read are fetched ahead and kept, and listings bring attributes.
     pub fn set_only_cache(&self) {
         self.state.lock().is_only_cache = true;
+    }
+
+    /// Sets the place for copies of blocks that are fetched. A second call does nothing.
+    pub fn set_copies(&self, copies: Arc<dyn Copies>) {
+        let _is_first = self.copies.set(copies);
     }
 
     /// Returns the answer to a request that changes nothing, if it is cached under a lease.

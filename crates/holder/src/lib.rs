@@ -7,8 +7,9 @@
 //! them since. `recall` ends leases.
 //!
 //! A write goes through `holder` and `write_behind`, which buffers it in `dirty` and sends it
-//! later. `open_files` has the opens, `reports` reports those to the server that it does not know.
-//! `state` is what all of them share, behind one lock.
+//! later. `fetch` answers reads from blocks that were fetched ahead, as `fetched` plans, and from
+//! `copies` of them that outlive a lease. `open_files` has the opens, `reports` reports those to
+//! the server that it does not know. `state` is what all of them share, behind one lock.
 //!
 //! [`Attached`] and [`Flat`] are services below a holder: a directory of a far volume as a tree of
 //! its own, and single files of one as the names of a directory.
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub use attached::{Attached, View};
+pub use copies::{BlockLease, Copies, FileVersion};
 pub use flat::{Flat, FlatName, FlatTarget};
 pub use holder::Holder;
 
@@ -28,6 +30,7 @@ mod bytes;
 mod caller;
 mod changes;
 mod clock;
+mod copies;
 mod countdown;
 mod dirty;
 mod fetch;

@@ -57,6 +57,8 @@ pub(crate) struct FullWrite {
 pub(crate) struct FetchableRead {
     pub(crate) context: Context,
     pub(crate) range: Range,
+    /// There are copies of all its blocks.
+    pub(crate) is_copied: bool,
 }
 
 /// A read of a program that waits for its answer.

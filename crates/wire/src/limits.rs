@@ -282,6 +282,10 @@ pub const FETCH_BLOCK_BYTES: usize = 256 << 10;
 pub const FETCH_AHEAD_BYTES: usize = 4 << 20;
 /// Fetched bytes of files of one other site that it keeps.
 pub const FETCHED_BYTES: usize = 16 << 20;
+/// Files of other sites of which a site has copies on its disk.
+pub const COPIED_FILES: usize = 65_536;
+/// Blocks that wait to be written as copies; others are not kept.
+pub const COPY_JOBS: usize = 64;
 /// Files of one other site of which it keeps fetched bytes.
 pub const FETCHED_FILES: usize = 1024;
 /// How long a client keeps back bytes, in milliseconds.

@@ -71,7 +71,7 @@ impl World {
             return true;
         }
         loop {
-            let (path, fetches) = self.fetched.read(range, of, self.now);
+            let (path, fetches) = self.fetched.read(range, of, false, self.now);
             self.requests += fetches.len();
             for fetch in fetches {
                 self.sent.push_back((self.line.send(self.now, fetch.bytes), fetch));
@@ -99,7 +99,7 @@ impl World {
         let (then, fetch) = self.sent.pop_front().unwrap();
         self.now = self.now.max(then);
         let bytes = content(fetch.offset, fetch.bytes);
-        assert!(self.fetched.land(fetch.number, Some(bytes), self.now).is_here);
+        assert!(self.fetched.land(fetch.number, Landing::Sent(bytes), self.now).is_here);
         fetch.number
     }
 
@@ -220,17 +220,17 @@ fn memory_is_bounded_however_files_are_read() {
 fn what_lands_after_the_end_of_the_lease_is_not_shown() {
     let mut fetched = Fetched::<u32>::default();
     let range = range(ONE, 0, 10);
-    let (path, fetches) = fetched.read(range, 100, RTT);
+    let (path, fetches) = fetched.read(range, 100, false, RTT);
     assert_eq!(path, ReadPath::Waits(1));
     fetched.wait(1, 5);
     fetched.end(ONE);
     // A block of the next lease is another one.
-    let (path, again) = fetched.read(range, 100, RTT);
+    let (path, again) = fetched.read(range, 100, false, RTT);
     assert_eq!(path, ReadPath::Waits(2));
-    let landed = fetched.land(fetches[0].number, Some(vec![1; 100]), RTT);
+    let landed = fetched.land(fetches[0].number, Landing::Sent(vec![1; 100]), RTT);
     assert_eq!((landed.is_here, landed.waiting), (false, vec![5]));
     assert_eq!(fetched.take(range), None);
-    assert!(fetched.land(again[0].number, Some(vec![2; 100]), RTT).is_here);
+    assert!(fetched.land(again[0].number, Landing::Sent(vec![2; 100]), RTT).is_here);
     assert_eq!(fetched.take(range), Some(vec![2; 10]));
     fetched.end_all();
     assert_eq!((fetched.take(range), fetched.bytes), (None, 0));
@@ -238,25 +238,25 @@ fn what_lands_after_the_end_of_the_lease_is_not_shown() {
 
 #[test]
 fn an_error_or_a_short_reply_is_not_kept() {
-    for reply in [None, Some(vec![1; 99])] {
+    for reply in [Landing::Failed, Landing::Sent(vec![1; 99]), Landing::Copied(vec![1; 99])] {
         let mut fetched = Fetched::<u32>::default();
         let range = range(ONE, 0, 10);
-        fetched.read(range, 100, RTT);
+        fetched.read(range, 100, false, RTT);
         fetched.wait(1, 5);
         let landed = fetched.land(1, reply, RTT);
         assert_eq!((landed.is_here, landed.waiting), (false, vec![5]));
         // The next read fetches it again.
-        assert_eq!(fetched.read(range, 100, RTT).1.len(), 1);
+        assert_eq!(fetched.read(range, 100, false, RTT).1.len(), 1);
     }
 }
 
 #[test]
 fn a_read_that_is_cancelled_waits_no_more() {
     let mut fetched = Fetched::<u32>::default();
-    fetched.read(range(ONE, 0, 10), 100, RTT);
+    fetched.read(range(ONE, 0, 10), 100, false, RTT);
     fetched.wait(1, 5);
     assert_eq!((fetched.cancel(|it| *it == 4), fetched.cancel(|it| *it == 5)), (None, Some(5)));
-    assert!(fetched.land(1, Some(vec![0; 100]), RTT).waiting.is_empty());
+    assert!(fetched.land(1, Landing::Sent(vec![0; 100]), RTT).waiting.is_empty());
 }
 
 /// All that is under way is ahead of each other request on the line.
@@ -287,16 +287,16 @@ fn a_long_line_is_filled() {
 #[test]
 fn only_whole_blocks_tell_the_pace() {
     let mut fetched = Fetched::<u32>::default();
-    let small = fetched.read(range(InodeId::from_raw(2), 0, 10), 100, RTT).1;
-    fetched.land(small[0].number, Some(vec![0; 100]), RTT);
-    let failed = fetched.read(range(ONE, 0, 10), LARGE, RTT).1;
-    fetched.land(failed[0].number, None, RTT);
+    let small = fetched.read(range(InodeId::from_raw(2), 0, 10), 100, false, RTT).1;
+    fetched.land(small[0].number, Landing::Sent(vec![0; 100]), RTT);
+    let failed = fetched.read(range(ONE, 0, 10), LARGE, false, RTT).1;
+    fetched.land(failed[0].number, Landing::Failed, RTT);
     let mut now = RTT;
     for _ in 0..10 {
-        let blocks = fetched.read(range(ONE, 0, 2 * BLOCK), LARGE, now).1;
+        let blocks = fetched.read(range(ONE, 0, 2 * BLOCK), LARGE, false, now).1;
         now += 5 * RTT;
         for block in blocks {
-            fetched.land(block.number, Some(vec![0; BLOCK]), now);
+            fetched.land(block.number, Landing::Sent(vec![0; BLOCK]), now);
         }
         fetched.end_all();
     }
@@ -317,4 +317,46 @@ fn files_that_were_read_last_are_kept() {
     assert_eq!(world.requests, requests);
     world.read(range(ONE, 0, BLOCK), SMALL);
     assert!(world.requests > requests);
+}
+
+/// A read of which there are copies needs nothing else, wherever it is in the file.
+#[test]
+fn copies_are_used_for_reads_in_any_order() {
+    let mut fetched = Fetched::<u32>::default();
+    let version = FileVersion {
+        ino: ONE,
+        size: LARGE,
+        mtime: pelago_wire::Time::default(),
+        ctime: pelago_wire::Time::default(),
+    };
+    fetched.begin(version);
+    for offset in [LARGE / 2 + 5, 0, LARGE - 100] {
+        let range = range(ONE, offset, 50);
+        let (path, fetches) = fetched.read(range, LARGE, true, RTT);
+        assert_eq!(fetches.len(), 1);
+        let fetch = &fetches[0];
+        assert_eq!(path, ReadPath::Waits(fetch.number));
+        assert_eq!(fetch.version, Some(version));
+        assert!(fetched.is_leased(ONE, fetch.lease));
+        let block = content(fetch.offset, fetch.bytes);
+        assert!(fetched.land(fetch.number, Landing::Copied(block), RTT).is_here);
+        assert_eq!(fetched.take(range), Some(content(offset, 50)));
+    }
+    // One without copies goes to the server, as before.
+    let (path, fetches) = fetched.read(range(ONE, LARGE / 3, 50), LARGE, false, RTT);
+    assert_eq!((path, fetches.len()), (ReadPath::ToServer, 0));
+}
+
+/// A block that was fetched under an earlier lease on the file is told from one of this lease.
+#[test]
+fn a_lease_has_a_number() {
+    let mut fetched = Fetched::<u32>::default();
+    let first = fetched.read(range(ONE, 0, 10), 100, false, RTT).1[0].lease;
+    assert!(fetched.is_leased(ONE, first));
+    fetched.end(ONE);
+    assert!(!fetched.is_leased(ONE, first));
+    let second = fetched.read(range(ONE, 0, 10), 100, false, RTT).1[0].lease;
+    assert!(!fetched.is_leased(ONE, first) && fetched.is_leased(ONE, second));
+    fetched.end_all();
+    assert!(!fetched.is_leased(ONE, second));
 }
