@@ -246,8 +246,8 @@ impl Leases {
         self.go_on(|grantor| grantor.expire(session));
     }
 
-    /// As [`Leases::expire`], unless `grants` returns that leases may be granted by now. It is called
-    /// under the lock: a lease that is granted after it has returned true stays.
+    /// As [`Leases::expire`], unless `grants` returns that leases may be granted by now. It is
+    /// called under the lock: a lease that is granted after it has returned true stays.
     pub(crate) fn expire_unless(&self, session: SessionId, grants: impl FnOnce() -> bool) {
         self.go_on(|grantor| if grants() { Vec::new() } else { grantor.expire(session) });
     }

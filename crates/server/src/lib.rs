@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub use background::{WorkerState, WorkerStatus};
+pub use copies::CopyStatus;
 pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes};
 pub use mirror::{
     Commit, ConnectMirror, MirrorPhase, MirrorProgress, Offer, OnReplaced, SetMirrorError,
@@ -30,6 +31,7 @@ pub use status::{ProgressStatus, SpaceStatus, Status};
 mod background;
 mod chains;
 mod completion;
+mod copies;
 mod find_by_id;
 mod grace;
 mod group_commit;

@@ -19,6 +19,7 @@ use pelago_wire::{
     SessionService, ShardId, Time,
 };
 
+use crate::copies::CopyStatus;
 use crate::memory::MemoryUse;
 use crate::mirror::{Commit, ConnectMirror, Mirror, MirrorProgress, OnReplaced, SetMirrorError};
 use crate::ownership::{OnLost, Ownership};
@@ -184,6 +185,12 @@ impl Server {
         if let Err(error) = self.core.sites.upstream(site) {
             tracing::debug!(site, %error, "a site that has connected is not asked");
         }
+    }
+
+    /// Returns how many copies of other sites' files are on this disk.
+    #[must_use]
+    pub fn copies(&self) -> CopyStatus {
+        self.core.sites.copies()
     }
 
     /// Begins to sign the list of the sites with the server's key, and to send it to the others.

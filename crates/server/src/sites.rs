@@ -14,6 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use pelago_holder::Copies;
 use pelago_keynote::is_site_address;
 use pelago_keynote::key::PrivateKey;
 use pelago_meta::durability::Durability;
@@ -28,6 +29,7 @@ pub use self::leaving::LeaveError;
 
 use self::list::{KnownList, WakesSender};
 use crate::chains::Chains;
+use crate::copies::{CopyStatus, CopyStore};
 use crate::unfinished::Unfinished;
 use crate::upstream::Upstream;
 
@@ -46,6 +48,8 @@ pub(crate) struct SiteParts {
     pub(crate) rows: SiteRows,
     /// The silence of another site after which requests for it fail at once.
     pub(crate) timeout: Duration,
+    /// Bytes of the disk that copies of other sites' files may take; 0 for none.
+    pub(crate) copy_bytes: u64,
 }
 
 /// The rows of the table that are about other sites.
@@ -68,6 +72,8 @@ pub(crate) struct Sites {
     shard: Arc<Shard>,
     durability: Arc<Durability>,
     timeout: Duration,
+    /// Copies of other sites' files; `None` if none are kept.
+    copies: Option<Arc<CopyStore>>,
     /// True if another site has joined.
     has_others: AtomicBool,
     /// The rows of the other sites. Locked while a row is written.
@@ -133,7 +139,9 @@ pub struct SiteStatus {
 
 impl Sites {
     pub(crate) fn new(parts: SiteParts) -> Self {
-        let SiteParts { own, volume, folder, shard, durability, rows, timeout } = parts;
+        let SiteParts { own, volume, folder, shard, durability, rows, timeout, copy_bytes } = parts;
+        let of_copies = folder.clone().filter(|_| copy_bytes > 0);
+        let copies = of_copies.map(|folder| Arc::new(CopyStore::new(folder, copy_bytes)));
         let SiteRows { others, list, chains, unfinished } = rows;
         let list = Mutex::new(list.and_then(KnownList::stored).unwrap_or_default());
         let has_others =
@@ -148,6 +156,7 @@ impl Sites {
             shard,
             durability,
             timeout,
+            copies,
             has_others: AtomicBool::new(has_others),
             others: Mutex::new(others.into_iter().collect()),
             sessions: RwLock::default(),
@@ -210,7 +219,12 @@ impl Sites {
         let neighbour = self.others.lock().get(&site).and_then(|row| neighbour(site, row));
         let neighbour = neighbour.ok_or(Code::Stale)?;
         let service = self.connect.get().and_then(|connect| connect(&neighbour));
-        let upstream = Arc::new(Upstream::new(service.ok_or(Code::HostDown)?, self.timeout));
+        let service = service.ok_or(Code::HostDown)?;
+        let copies = self.copies.clone().map(|copies| {
+            copies.start();
+            copies as Arc<dyn Copies>
+        });
+        let upstream = Arc::new(Upstream::new(service, copies, self.timeout));
         upstreams.insert(site, Arc::clone(&upstream));
         Ok(upstream)
     }
@@ -231,6 +245,11 @@ impl Sites {
         };
         let has_left = |row: &SiteRow| matches!(row.state, SiteState::Left { .. });
         others.into_iter().filter(|(_, row)| !has_left(row)).map(status).collect()
+    }
+
+    /// Returns how many copies of other sites' files there are.
+    pub(crate) fn copies(&self) -> CopyStatus {
+        self.copies.as_ref().map(|copies| copies.status()).unwrap_or_default()
     }
 
     /// Returns the home of an open of this session, if it is another site.

@@ -70,6 +70,7 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
             unfinished: Unfinished::default(),
         },
         timeout: Duration::from_secs(10),
+        copy_bytes: 0,
     }))
 }
 

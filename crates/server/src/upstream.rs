@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_data::OpenKey;
-use pelago_holder::Holder;
+use pelago_holder::{Copies, Holder};
 use pelago_wire::{
     Bulk, Context, DataPath, Done, Error, LeasedService, OpenId, Reply, Request, RequestId,
     Service, SessionId, Then,
@@ -39,11 +39,19 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    pub(crate) fn new(service: Arc<dyn LeasedService>, timeout: Duration) -> Self {
+    /// `copies`: the place for copies of what is fetched there, if there is one.
+    pub(crate) fn new(
+        service: Arc<dyn LeasedService>,
+        copies: Option<Arc<dyn Copies>>,
+        timeout: Duration,
+    ) -> Self {
         let line = Arc::new(Line::new(service, timeout));
         let holder = Holder::new(Arc::clone(&line) as Arc<dyn LeasedService>);
         holder.set_only_cache();
         holder.set_deadline(timeout);
+        if let Some(copies) = copies {
+            holder.set_copies(copies);
+        }
         if let Err(error) = holder.write_behind() {
             tracing::warn!(%error, "each write to a file of another site waits for its answer");
         }

@@ -48,6 +48,8 @@ pub struct Options {
     /// The longest wait of a request for another site. A site that was silent for that long gets no
     /// requests.
     pub remote_timeout: Duration,
+    /// Bytes of the disk that copies of other sites' files may take; 0 keeps none.
+    pub copy_bytes: u64,
     /// The condition under which clients get descriptors of content files.
     pub passthrough: Passthrough,
     /// The longest wait of a start for the sessions of the last run. Tests whose clients stay away
@@ -78,6 +80,7 @@ impl Default for Options {
             owner: Owner { uid: uid.as_raw(), gid: gid.as_raw() },
             joining: None,
             remote_timeout: REMOTE_TIMEOUT,
+            copy_bytes: 0,
             passthrough: Passthrough::Auto,
             // The sessions of clients that stay away end before that.
             grace: Duration::from_secs(limits::TERM_SECONDS + 2),

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_data::{self as data, Space};
@@ -181,7 +180,7 @@ fn recover(
     let audited = is_audited.then(|| Arc::clone(&host.pool));
     let of_policy = folder.clone().or(guests);
     let policy = Arc::new(Policy::new(parts.volume, of_policy, revoked, audited));
-    let sites = sites(&parts, folder, &shard, &durability, of_sites, options.remote_timeout);
+    let sites = sites(&parts, folder, &shard, &durability, of_sites, &options);
     let core = Core {
         host,
         grace: grace(&sessions, &options),
@@ -214,7 +213,7 @@ fn sites(
     shard: &Arc<Shard>,
     durability: &Arc<Durability>,
     rows: SiteRows,
-    timeout: Duration,
+    options: &Options,
 ) -> Arc<Sites> {
     Arc::new(Sites::new(SiteParts {
         own: parts.shard.site,
@@ -223,7 +222,8 @@ fn sites(
         shard: Arc::clone(shard),
         durability: Arc::clone(durability),
         rows,
-        timeout,
+        timeout: options.remote_timeout,
+        copy_bytes: if options.read_only { 0 } else { options.copy_bytes },
     }))
 }
 

@@ -1,0 +1,243 @@
+//! The thread that writes copies: it remembers blocks once they count, and makes room.
+
+use std::collections::VecDeque;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use pelago_holder::{BlockLease, FileVersion};
+use pelago_store::folder::Folder;
+use pelago_wire::InodeId;
+use rustix::fs::{OFlags, statvfs};
+
+use super::index::block_bytes;
+use super::map::{BlockHash, Map};
+use super::{BLOCK, CopyError, FOLDER, Shared, bytes_name, map, map_name};
+
+/// The time for which the lease on a file must last after a block of it was fetched; see
+/// [`BlockLease`]. Longer than the tick of any clock.
+const SETTLES: Duration = Duration::from_secs(1);
+/// The longest time until blocks that count are remembered.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Of the disk, one part in so many stays free.
+const FREE: u64 = 10;
+/// The end of the name of a map that is not whole yet.
+const NEW: &str = ".new";
+
+/// A block to keep.
+pub(super) struct Job {
+    pub(super) version: FileVersion,
+    pub(super) block: u64,
+    pub(super) bytes: Vec<u8>,
+    pub(super) lease: BlockLease,
+}
+
+/// The state of the thread.
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    /// Blocks that are written and do not count yet, the oldest first.
+    waiting: VecDeque<Written>,
+    /// The last write has failed, which is in the log.
+    is_failing: bool,
+}
+
+/// A block that is written.
+struct Written {
+    version: FileVersion,
+    block: u64,
+    hash: BlockHash,
+    lease: BlockLease,
+    since: Instant,
+}
+
+impl Worker {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, waiting: VecDeque::new(), is_failing: false }
+    }
+
+    /// Reads which copies there are, then keeps blocks until there are no more to come.
+    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
+        if let Err(error) = self.load() {
+            tracing::warn!(%error, "the copies of other sites' files cannot be read");
+        }
+        loop {
+            let taken = match self.waiting.is_empty() {
+                true => jobs.recv().map_err(RecvTimeoutError::from),
+                false => jobs.recv_timeout(PAUSE),
+            };
+            match taken {
+                Ok(job) => self.keep(job),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.remember(),
+            }
+            if self.settle() {
+                self.remember();
+                self.make_room();
+            }
+        }
+    }
+
+    /// Reads the maps. Removes what belongs to none.
+    fn load(&self) -> Result<(), CopyError> {
+        let folder = match self.shared.folder.open_folder(FOLDER) {
+            Err(error) if error.is_not_found() => return Ok(()),
+            opened => opened?,
+        };
+        let mut found = Vec::new();
+        for name in folder.entries()? {
+            let Some(name) = name.to_str() else { continue };
+            let ino =
+                name.strip_suffix(".map").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+            let Some(ino) = ino.map(InodeId::from_raw).filter(|ino| map_name(*ino) == name) else {
+                continue;
+            };
+            match read_map(&folder, ino) {
+                Ok(Some(map)) => found.push(map),
+                // Its blocks are fetched again.
+                Ok(None) | Err(_) => self.forget(&folder, ino),
+            }
+        }
+        found.sort_unstable_by_key(|found| (found.changed, found.map.version.ino));
+        let mut index = self.shared.index.lock();
+        found.into_iter().for_each(|found| index.add(found.map));
+        drop(index);
+        self.remove_strays(&folder)
+    }
+
+    /// Removes files that belong to no map: a crash has left them.
+    fn remove_strays(&self, folder: &Folder) -> Result<(), CopyError> {
+        for name in folder.entries()? {
+            let Some(name) = name.to_str() else { continue };
+            let is_stray = match name.strip_suffix(".bytes") {
+                Some(digits) => !folder.contains(&format!("{digits}.map"))?,
+                None => name.ends_with(NEW),
+            };
+            if is_stray {
+                folder.remove(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a block. It counts later.
+    fn keep(&mut self, job: Job) {
+        let Job { version, block, bytes, lease } = job;
+        if bytes.len() as u64 != block_bytes(&version, block)
+            || self.shared.index.lock().hash(&version, block).is_some()
+        {
+            return;
+        }
+        match self.write(&version, block, &bytes) {
+            Ok(()) => {
+                self.is_failing = false;
+                self.shared.index.lock().note_written(&version, block);
+                let hash = BlockHash::of(&bytes);
+                let since = Instant::now();
+                self.waiting.push_back(Written { version, block, hash, lease, since });
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::warn!(%error, "what is fetched from other sites is not kept");
+                }
+            }
+        }
+    }
+
+    fn write(&self, version: &FileVersion, block: u64, bytes: &[u8]) -> Result<(), CopyError> {
+        let folder = self.shared.folder.create_folder(FOLDER)?;
+        if self.shared.index.lock().has_other(version) {
+            self.forget(&folder, version.ino);
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE;
+        let file = folder.open_file(&bytes_name(version.ino), flags)?;
+        file.write_all_at(bytes, block * BLOCK)?;
+        Ok(())
+    }
+
+    /// Makes copies of the blocks whose leases have lasted long enough. Returns whether some waited
+    /// for that.
+    fn settle(&mut self) -> bool {
+        let mut has_settled = false;
+        while let Some(written) = self.waiting.front().filter(|it| it.since.elapsed() >= SETTLES) {
+            if written.lease.lasts() {
+                let mut index = self.shared.index.lock();
+                index.settle(&written.version, written.block, written.hash);
+            }
+            has_settled = true;
+            self.waiting.pop_front();
+        }
+        has_settled
+    }
+
+    /// Writes the maps that have changed.
+    fn remember(&self) {
+        let changed = self.shared.index.lock().take_changed();
+        for map in changed {
+            let ino = map.version.ino;
+            if let Err(error) = self.write_map(ino, &map::encode(&map)) {
+                tracing::debug!(%error, %ino, "copies are not remembered");
+            }
+        }
+    }
+
+    fn write_map(&self, ino: InodeId, bytes: &[u8]) -> Result<(), CopyError> {
+        let folder = self.shared.folder.open_folder(FOLDER)?;
+        let name = map_name(ino);
+        let new = format!("{name}{NEW}");
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+        folder.open_file(&new, flags)?.write_all(bytes)?;
+        folder.rename(&new, &name)?;
+        Ok(())
+    }
+
+    /// Removes the files that were used least recently while there are too many, or too little of
+    /// the disk is free.
+    fn make_room(&self) {
+        let Ok(folder) = self.shared.folder.open_folder(FOLDER) else { return };
+        loop {
+            let budget = self.budget(&folder);
+            let Some(ino) = self.shared.index.lock().surplus(budget) else { return };
+            self.forget(&folder, ino);
+        }
+    }
+
+    /// Returns the bytes that copies may take now.
+    fn budget(&self, folder: &Folder) -> u64 {
+        let Ok(disk) = statvfs(folder.proc_path()) else { return self.shared.budget };
+        let wanted = disk.f_blocks / FREE;
+        let missing = wanted.saturating_sub(disk.f_bavail).saturating_mul(disk.f_frsize);
+        let bytes = self.shared.index.lock().bytes();
+        self.shared.budget.min(bytes.saturating_sub(missing))
+    }
+
+    /// Forgets the copies of a file. The map goes first: bytes without one are removed by the next
+    /// start.
+    fn forget(&self, folder: &Folder, ino: InodeId) {
+        self.shared.index.lock().remove(ino);
+        for name in [map_name(ino), bytes_name(ino)] {
+            if let Err(error) = folder.remove(&name) {
+                tracing::debug!(%error, "a copy cannot be removed");
+            }
+        }
+    }
+}
+
+/// A map that was read.
+struct FoundMap {
+    /// The time of its last change, in seconds and nanoseconds.
+    changed: (i64, i64),
+    map: Map,
+}
+
+/// Reads a map; `None` if it is damaged.
+fn read_map(folder: &Folder, ino: InodeId) -> Result<Option<FoundMap>, CopyError> {
+    let mut file = folder.open_file(&map_name(ino), OFlags::RDONLY)?;
+    let about = file.metadata()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let changed = (about.mtime(), about.mtime_nsec());
+    let map = map::decode(&bytes).filter(|map| map.version.ino == ino);
+    Ok(map.map(|map| FoundMap { changed, map }))
+}
