@@ -19,7 +19,7 @@ use pelago_store::volume;
 use serde_json::{Value, json};
 
 pub(crate) use ask::{AskError, Conversation, ask, ask_status, server_pid};
-pub(crate) use reply::{ControlReply, SiteLine};
+pub(crate) use reply::{ControlReply, SiteLine, SitesReport};
 pub(crate) use serve::Control;
 
 mod ask;
@@ -219,7 +219,7 @@ mod tests {
             Request::Credentials { .. } | Request::Issue { .. } => {
                 ControlReply::Credentials("block".to_owned())
             }
-            Request::Sites => ControlReply::Sites { own: 0, others: vec![SiteLine::sample()] },
+            Request::Sites => ControlReply::Sites(SitesReport::sample()),
             Request::Leave => ControlReply::Left,
             Request::Mirror { .. } | Request::EndMirror => ControlReply::MirrorSet,
             Request::WaitForMirror { .. } => ControlReply::Mirrored { commit: 1, done: true },
@@ -239,12 +239,15 @@ mod tests {
         let end = Request::EndMirror;
         let status = Request::Status;
         let sites = Request::Sites;
+        let leave = Request::Leave;
         let own = Request::Credentials { name: None };
         let folder = Request::Issue { ino: 7, file: None };
         let file = FileName { dir: 7, name: "a%20b".to_owned() };
         let file = Request::Issue { ino: 8, file: Some(file) };
-        let all =
-            [status, unmount, listen, invite, sites, promote, mirror, wait, end, own, folder, file];
+        let all = [
+            status, unmount, listen, invite, sites, leave, promote, mirror, wait, end, own, folder,
+            file,
+        ];
         for request in all {
             let line = request.to_json().to_string();
             assert_eq!(Request::parse(line.as_bytes()), Ok(request));

@@ -82,6 +82,8 @@ pub(crate) struct Plan {
     pub(crate) indexing: Indexing,
     /// The time in seconds for which a request waits for another site.
     pub(crate) remote_seconds: u64,
+    /// Bytes of the disk that copies of other sites' files may take.
+    pub(crate) copy_bytes: u64,
     /// The ticket by which the folder becomes a site of a volume that exists at another site.
     pub(crate) joining: Option<Arc<Ticket>>,
     /// The site that joins does not listen, now and later: the others cannot reach it.
@@ -280,9 +282,7 @@ impl Served {
             Request::Unmount { force } => self.stop(force, stop),
             Request::Invite { name, key, until } => invite(folder, server, &name, &key, until),
             Request::Leave => self.leave(stop),
-            Request::Sites => {
-                ControlReply::Sites { own: server.site(), others: report::sites(server) }
-            }
+            Request::Sites => ControlReply::Sites(report::sites(server)),
             Request::Mirror { peer } => mirror::set(self, folder, &peer),
             Request::EndMirror => mirror::end(server),
             Request::WaitForMirror { commit } => mirror::wait(server, commit),
@@ -330,6 +330,7 @@ fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
         on_index_reading: allocator::for_index(plan.memory_bytes),
         joining: plan.joining.as_deref().map(neighbours::joining),
         remote_timeout: Duration::from_secs(plan.remote_seconds),
+        copy_bytes: plan.copy_bytes,
         ..Options::default()
     };
     if let Some(bytes) = plan.inline_bytes {

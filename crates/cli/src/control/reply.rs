@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use crate::output;
 use crate::status_report::{
     FarReport, FromJson, MirrorsReport, PromotedReport, StandbyReport, UpReport,
 };
@@ -45,19 +46,29 @@ pub(crate) enum ControlReply {
     Credentials(String),
     /// To `invite`: the number of the site.
     Invited(u16),
-    /// To `sites`: the number of the site that answers, and the other sites of the volume.
-    Sites {
-        /// The number of the site that answers.
-        own: u16,
-        /// The other sites.
-        others: Vec<SiteLine>,
-    },
+    /// To `sites`: the sites of the volume.
+    Sites(SitesReport),
     /// To `leave`: the site has left the volume, and the process is stopping.
     Left,
     /// The sender is neither the volume's user nor root.
     Denied,
     /// The request failed; the text says why.
     Failed(String),
+}
+
+/// The sites of the volume, as one of them knows them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SitesReport {
+    /// The number of the site that answers.
+    pub(crate) own: u16,
+    /// The other sites.
+    pub(crate) others: Vec<SiteLine>,
+    /// The number of files of other sites of which copies are on this disk.
+    pub(crate) copied_files: u64,
+    /// Their bytes that are here.
+    pub(crate) copied_bytes: u64,
+    /// The bytes that they may take.
+    pub(crate) cache_bytes: u64,
 }
 
 /// Another site of the volume.
@@ -79,8 +90,53 @@ pub(crate) struct SiteLine {
     pub(crate) unfinished: u64,
 }
 
-impl SiteLine {
+impl SitesReport {
     pub(crate) fn to_json(&self) -> Value {
+        let Self { own, others, copied_files, copied_bytes, cache_bytes } = self;
+        json!({
+            "site": own,
+            "sites": others.iter().map(SiteLine::to_json).collect::<Vec<_>>(),
+            "copied_files": copied_files,
+            "copied_bytes": copied_bytes,
+            "cache_bytes": cache_bytes,
+        })
+    }
+
+    fn from_json(object: &Value) -> Option<Self> {
+        let sites = object["sites"].as_array()?;
+        Some(Self {
+            own: u16::try_from(object["site"].as_u64()?).ok()?,
+            others: sites.iter().map(SiteLine::from_json).collect::<Option<_>>()?,
+            copied_files: object["copied_files"].as_u64()?,
+            copied_bytes: object["copied_bytes"].as_u64()?,
+            cache_bytes: object["cache_bytes"].as_u64()?,
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sample() -> Self {
+        let others = vec![SiteLine::sample()];
+        Self { own: 0, others, copied_files: 3, copied_bytes: 5000, cache_bytes: 8 << 30 }
+    }
+}
+
+impl fmt::Display for SitesReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { others, copied_files, copied_bytes, cache_bytes, .. } = self;
+        if others.is_empty() {
+            return writeln!(f, "no other site");
+        }
+        others.iter().try_for_each(|site| writeln!(f, "{site}"))?;
+        if *copied_files > 0 {
+            let [bytes, most] = [*copied_bytes, *cache_bytes].map(output::bytes);
+            writeln!(f, "copies of {copied_files} files of others: {bytes} of at most {most}")?;
+        }
+        Ok(())
+    }
+}
+
+impl SiteLine {
+    fn to_json(&self) -> Value {
         let Self { site, name, has_joined, address, silent_ms, requests, unfinished } = self;
         json!({
             "site": site,
@@ -157,10 +213,7 @@ impl ControlReply {
             Self::Listening(address) => json!({ "listening": address, "ask": "listen" }),
             Self::Credentials(block) => json!({ "credentials": block }),
             Self::Invited(site) => json!({ "invited": site }),
-            Self::Sites { own, others } => json!({
-                "site": own,
-                "sites": others.iter().map(SiteLine::to_json).collect::<Vec<_>>(),
-            }),
+            Self::Sites(report) => report.to_json(),
             Self::Left => json!({ "left": true }),
             Self::Denied => json!({ "error": DENIED }),
             Self::Failed(says) => json!({ "error": says }),
@@ -191,12 +244,8 @@ impl ControlReply {
         if let Some(site) = object["invited"].as_u64() {
             return u16::try_from(site).ok().map(Self::Invited);
         }
-        if let Some(sites) = object["sites"].as_array()
-            && object["state"].is_null()
-        {
-            let own = u16::try_from(object["site"].as_u64()?).ok()?;
-            let others = sites.iter().map(SiteLine::from_json).collect::<Option<_>>()?;
-            return Some(Self::Sites { own, others });
+        if object["sites"].is_array() && object["state"].is_null() {
+            return SitesReport::from_json(&object).map(Self::Sites);
         }
         if let Some(report) = MirrorsReport::from_json(&object) {
             return Some(Self::Mirrors(report));
@@ -248,7 +297,7 @@ mod tests {
             ControlReply::MirrorSet,
             ControlReply::Mirrored { commit: 3, done: true },
             ControlReply::Mirrored { commit: 4, done: false },
-            ControlReply::Sites { own: 0, others: vec![SiteLine::sample()] },
+            ControlReply::Sites(SitesReport::sample()),
             ControlReply::Denied,
             ControlReply::Failed("no".to_owned()),
         ];

@@ -12,7 +12,7 @@ use pelago_server::{
 use pelago_store::table::Pressure;
 
 use super::Served;
-use crate::control::SiteLine;
+use crate::control::{SiteLine, SitesReport};
 use crate::key_names::KeyNames;
 use crate::status_report::{
     DurabilityReport, GuardReport, HttpReport, MemoryReport, PassthroughReport, RecoveredReport,
@@ -186,7 +186,7 @@ fn space(space: &SpaceStatus) -> SpaceReport {
 }
 
 /// Returns the other sites of the volume.
-pub(super) fn sites(server: &Server) -> Vec<SiteLine> {
+pub(super) fn sites(server: &Server) -> SitesReport {
     let line = |site: SiteStatus| SiteLine {
         site: site.site,
         name: site.name,
@@ -196,5 +196,12 @@ pub(super) fn sites(server: &Server) -> Vec<SiteLine> {
         unfinished: site.unfinished as u64,
         silent_ms: site.silence.map(|silence| silence.as_millis() as u64),
     };
-    server.sites().into_iter().map(line).collect()
+    let copies = server.copies();
+    SitesReport {
+        own: server.site(),
+        others: server.sites().into_iter().map(line).collect(),
+        copied_files: copies.files as u64,
+        copied_bytes: copies.bytes,
+        cache_bytes: copies.budget,
+    }
 }

@@ -14,8 +14,8 @@ use super::up::{parse_seconds, serve};
 use crate::daemon::{Plan, PointPlan};
 use crate::data_path::{IoUring, Passthrough};
 use crate::failure::{Exit, Failure, Outcome};
-use crate::locate;
 use crate::ticket::Ticket;
+use crate::{locate, size};
 
 const AFTER: &str = "\
 DIR becomes the folder of this office: one tree with the office that has invited, mounted on \
@@ -49,6 +49,9 @@ pub(crate) struct Args {
     /// How long a program waits for the other office if that is silent
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "10")]
     remote_timeout: u64,
+    /// How much of this disk copies of other offices' files may take; 0 keeps none
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8GiB")]
+    cache: u64,
     /// Continue in the background; the log is DIR/log
     #[arg(long)]
     detach: bool,
@@ -99,6 +102,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         memory_bytes: args.serving.memory,
         indexing: Indexing::Auto,
         remote_seconds: args.remote_timeout,
+        copy_bytes: args.cache,
         joining: Some(Arc::new(ticket)),
         listens_never: args.no_listen,
         site_address: args.address,

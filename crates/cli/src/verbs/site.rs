@@ -11,7 +11,7 @@ use pelago_store::clock;
 use pelago_store::volume::VolumeId;
 use serde_json::json;
 
-use crate::control::{AskError, ControlReply, Request, SiteLine, ask};
+use crate::control::{AskError, ControlReply, Request, SitesReport, ask};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::ticket::Ticket;
 use crate::up_volume::{PATIENCE, listen, volume_id};
@@ -237,17 +237,13 @@ fn address_of(listening: &ServerAddress, address: &str) -> Outcome<ServerAddress
 
 fn list(args: &ListArgs) -> Outcome<()> {
     let dir = locate::find(args.volume.as_deref(), None)?.dir;
-    let (own, sites) = sites_of(&dir)?;
+    let report = sites_of(&dir)?;
     if args.json {
-        let sites: Vec<_> = sites.iter().map(SiteLine::to_json).collect();
-        return output::print_json(&json!({
-            "version": json::VERSION,
-            "site": own,
-            "sites": sites,
-        }));
+        let mut object = report.to_json();
+        object["version"] = json::VERSION.into();
+        return output::print_json(&object);
     }
-    let lines: String = sites.iter().map(|site| format!("{site}\n")).collect();
-    output::print(if lines.is_empty() { "no other site\n" } else { &lines })
+    output::print(&report.to_string())
 }
 
 fn leave(args: &ListArgs) -> Outcome<()> {
@@ -341,10 +337,10 @@ fn promote(args: &PromoteArgs) -> Outcome<()> {
     }
 }
 
-/// Returns the number of the site whose process serves the volume in `dir`, and the other sites.
-pub(super) fn sites_of(dir: &Path) -> Outcome<(u16, Vec<SiteLine>)> {
+/// Returns the sites of the volume in `dir`, as the process that serves it knows them.
+pub(super) fn sites_of(dir: &Path) -> Outcome<SitesReport> {
     match ask(dir, Request::Sites, PATIENCE) {
-        Ok((ControlReply::Sites { own, others }, _)) => Ok((own, others)),
+        Ok((ControlReply::Sites(report), _)) => Ok(report),
         Ok(_) => Err(Failure::new(
             Exit::Unreachable,
             SiteError::NotListed("it gives another answer".to_owned()),

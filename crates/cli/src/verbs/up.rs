@@ -80,6 +80,9 @@ pub(crate) struct Args {
     /// How long a program waits for another office if that is silent
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "10")]
     remote_timeout: u64,
+    /// How much of this disk copies of other offices' files may take; 0 keeps none
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8GiB")]
+    cache: u64,
     /// Print one JSON object when the volume is mounted
     #[arg(long)]
     pub(crate) json: bool,
@@ -157,6 +160,7 @@ fn plan(args: &Args) -> Outcome<Plan> {
         memory_bytes: args.serving.memory,
         indexing: args.indexing.into(),
         remote_seconds: args.remote_timeout,
+        copy_bytes: args.cache,
         joining: None,
         listens_never: false,
         site_address: None,

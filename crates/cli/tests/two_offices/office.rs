@@ -81,7 +81,7 @@ impl Offices {
     }
 
     /// Returns how many requests the second office has sent to the first one.
-    fn asked_from_there(&self) -> u64 {
+    pub(crate) fn asked_from_there(&self) -> u64 {
         let sites = self.berlin.types("pelago site list -V ~/berlin --json").json();
         sites["sites"][0]["requests"].as_u64().unwrap()
     }
@@ -317,8 +317,9 @@ fn an_office_starts_while_the_other_one_is_away() {
     // It listens where it was told to when it joined.
     let listening = fs::read_to_string(offices.berlin.home.join("berlin/listen")).unwrap();
     assert_eq!(listening.trim(), format!("{}:7441", offices.berlin.address));
-    let read = offices.first.types("cat ~/pelago/files/berlin/note");
-    assert_eq!(read.out, "note\n");
+    until("the first office reads it, too", || {
+        tried(&offices.first, "cat ~/pelago/files/berlin/note").out == "note\n"
+    });
     offices.finish();
 }
 

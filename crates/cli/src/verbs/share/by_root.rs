@@ -36,7 +36,7 @@ pub(super) fn share(
     let node = examine(&point, path)?;
     let object = node.shared(path, terms.by_name)?;
     let key = own_key()?;
-    let (own_site, _) = sites_of(&dir)?;
+    let own_site = sites_of(&dir)?.own;
     if node.ino.site() != own_site {
         return Err(elsewhere(path));
     }
