@@ -1,5 +1,5 @@
-//! Parses any bytes as the list of a volume's sites. What is parsed is signed again, and is the same
-//! list.
+//! Parses any bytes as the list of a volume's sites. What is parsed is signed again, and is the
+//! same list.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
