@@ -43,7 +43,8 @@ pub(crate) struct Measured {
 /// Measures each file with a `writing` row, and corrects its attributes. The `writing` rows stay,
 /// because the bytes may not be safe yet. `detects_writers`: the file system below can tell whether
 /// a process writes a file. Linux keeps the descriptors of a connection, and mappings through them,
-/// when the daemon is killed, and programs go on writing by them.
+/// when the daemon is killed, and programs go on writing by them. `has_sites`: other sites may have
+/// copies of the files.
 ///
 /// # Errors
 /// A failure of the table or of a content file. A damaged file is counted and skipped.
@@ -52,6 +53,7 @@ pub(crate) fn measure_written(
     table: &dyn Table,
     content: &ContentStore,
     detects_writers: bool,
+    has_sites: bool,
 ) -> Result<Measured, pelago_wire::Error> {
     let mut report = RecoveryReport::default();
     let mut still_written = Vec::new();
@@ -67,8 +69,8 @@ pub(crate) fn measure_written(
                 report.damaged += 1;
                 continue;
             };
-            let found = measure(shard, content, ino, &row, detects_writers, &mut report)?;
-            still_written.extend(found);
+            let found = FoundFile { ino, row: &row, has_sites };
+            still_written.extend(measure(shard, content, found, detects_writers, &mut report)?);
         }
     }
 }
@@ -119,15 +121,23 @@ fn next_writing_rows(table: &dyn Table, from: &[u8]) -> Result<Vec<FoundRow>, pe
     Ok(rows)
 }
 
+/// A file with a `writing` row.
+struct FoundFile<'a> {
+    ino: InodeId,
+    row: &'a Writing,
+    /// Other sites may have copies of it.
+    has_sites: bool,
+}
+
 /// Measures one file and corrects its attributes. Returns its handle if a process still writes it.
 fn measure(
     shard: &Shard,
     content: &ContentStore,
-    ino: InodeId,
-    row: &Writing,
+    found: FoundFile<'_>,
     detects_writers: bool,
     report: &mut RecoveryReport,
 ) -> Result<Option<Handle>, pelago_wire::Error> {
+    let FoundFile { ino, row, has_sites } = found;
     let forget = || shard.delete_writing_rows(&[ino]).map(|()| None);
     report.files += 1;
     let node = match shard.stored_node(Handle { ino, dir: row.dir, hash: row.hash }) {
@@ -167,10 +177,18 @@ fn measure(
     let mtime = if is_late { rnode.mtime } else { measured.mtime };
     let bytes_moved = (rnode.size, rnode.mtime) != (measured.size, mtime);
     let is_other = generation != row.generation;
-    if !bytes_moved && rnode.blocks == measured.blocks && !is_other {
+    // What was not safe may be lost although size and times are as they were: then another site
+    // must not take its copy for this version, so it gets a time that nothing has shown.
+    let is_new_version = bytes_moved || has_sites;
+    if !is_new_version && rnode.blocks == measured.blocks && !is_other {
         return Ok(written);
     }
-    let ctime = if bytes_moved { rnode.ctime.next().max(measured.ctime) } else { rnode.ctime };
+    let later = rnode.ctime.next().max(measured.ctime);
+    let ctime = match (has_sites, bytes_moved) {
+        (true, _) => later.max(clock::now()),
+        (false, true) => later,
+        (false, false) => rnode.ctime,
+    };
     let live = LiveAttrs { size: measured.size, blocks: measured.blocks, mtime, ctime };
     let change = match is_other {
         false => BytesChange { live: Some(live), ..BytesChange::NOTHING },

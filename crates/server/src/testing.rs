@@ -70,7 +70,7 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
             unfinished: Unfinished::default(),
         },
         timeout: Duration::from_secs(10),
-        copy_bytes: 0,
+        copy_bytes: None,
     }))
 }
 
@@ -180,7 +180,7 @@ impl Rig {
         }));
         let content = Arc::new(ContentStore::open(dir.path()).unwrap());
         let can_detect = content.can_detect_writers().unwrap_or(false);
-        let found = recovery::measure_written(&shard, &table, &content, can_detect);
+        let found = recovery::measure_written(&shard, &table, &content, can_detect, false);
         let Measured { report: recovered, still_written: written } = found.unwrap();
         let space = Arc::new(Space::new(Arc::clone(&content), None, Arc::new(|| {})));
         let reaped = Arc::new(AtomicUsize::new(0));

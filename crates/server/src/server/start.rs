@@ -157,17 +157,23 @@ fn recover(
     let options = without_passthrough(options, &shard).map_err(failed)?;
     let detects_writers = data::can_detect_writers(&parts.content)?;
     let passthrough = data::probe(options.passthrough, detects_writers);
-    let measured =
-        recovery::measure_written(&shard, &*parts.table, &parts.content, detects_writers);
-    let Measured { report, still_written } = measured.map_err(failed)?;
-    host.space.refresh().map_err(failed)?;
-    let sessions = shard.earlier_sessions().map_err(failed)?;
-    let revoked = shard.revocations().map_err(failed)?;
     let others = shard.sites().map_err(failed)?;
     if others.iter().any(|(site, _)| *site == parts.shard.site) {
         // Only a site that has left has a row of its own.
         return Err(StartError::HasLeft { path: dir.to_path_buf() });
     }
+    let has_sites = !others.is_empty();
+    let measured = recovery::measure_written(
+        &shard,
+        &*parts.table,
+        &parts.content,
+        detects_writers,
+        has_sites,
+    );
+    let Measured { report, still_written } = measured.map_err(failed)?;
+    host.space.refresh().map_err(failed)?;
+    let sessions = shard.earlier_sessions().map_err(failed)?;
+    let revoked = shard.revocations().map_err(failed)?;
     let of_sites = SiteRows {
         others,
         list: shard.site_list().map_err(failed)?,
@@ -223,7 +229,7 @@ fn sites(
         durability: Arc::clone(durability),
         rows,
         timeout: options.remote_timeout,
-        copy_bytes: if options.read_only { 0 } else { options.copy_bytes },
+        copy_bytes: (!options.read_only).then_some(options.copy_bytes),
     }))
 }
 
