@@ -93,8 +93,19 @@ impl Holder {
 
     fn take_steps(self: &Arc<Self>, steps: Steps) {
         let Steps { fetches, answers, sent } = steps;
-        for (read, fetch) in fetches {
-            self.fetch(&read, &fetch);
+        // Those that are not here are sent first: they take longer.
+        let copied: Vec<_> = fetches
+            .into_iter()
+            .filter_map(|(read, fetch)| match self.copy_of(&fetch) {
+                Some(bytes) => Some((fetch.number, bytes)),
+                None => {
+                    self.fetch(&read, &fetch);
+                    None
+                }
+            })
+            .collect();
+        for (number, bytes) in copied {
+            self.land(number, Landing::Copied(bytes), None);
         }
         for (done, answer) in answers {
             done(answer);
@@ -104,16 +115,17 @@ impl Holder {
         }
     }
 
-    /// Takes the copy of a block, or sends the request for it through the open of this read.
+    /// Returns the copy of a block, if there is one.
+    fn copy_of(&self, fetch: &Fetch) -> Option<Vec<u8>> {
+        self.copies.get()?.block(&fetch.version?, fetch.block(), fetch.bytes)
+    }
+
+    /// Sends the request for a block, through the open of this read.
     fn fetch(self: &Arc<Self>, read: &FetchableRead, fetch: &Fetch) {
         let number = fetch.number;
-        let block = fetch.offset / limits::FETCH_BLOCK_BYTES as u64;
+        let block = fetch.block();
         let copies = self.copies.get().zip(fetch.version);
-        if let Some((copies, version)) = &copies
-            && let Some(bytes) = copies.block(version, block, fetch.bytes)
-        {
-            return self.land(number, Landing::Copied(bytes), None);
-        }
+        self.state.lock().fetched.note_sent(number, clock::monotonic());
         let size = u32::try_from(fetch.bytes).unwrap_or(u32::MAX);
         let request = Request::Read { open: read.range.open, offset: fetch.offset, size };
         // No program waits for this request itself, so none cancels it.

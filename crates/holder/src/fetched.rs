@@ -78,7 +78,8 @@ struct Flight<W> {
     block: u64,
     bytes: usize,
     since: Duration,
-    /// The number of blocks that were under way when it was requested, with it.
+    /// The number of blocks that were under way on the line when it was requested, with it; 0
+    /// before that.
     beside: usize,
     /// The lease on the file has not ended since.
     is_leased: bool,
@@ -104,6 +105,13 @@ pub(crate) struct Fetch {
     pub(crate) version: Option<FileVersion>,
     /// The number of the lease on the file.
     pub(crate) lease: u64,
+}
+
+impl Fetch {
+    /// Returns the number of the block in its file.
+    pub(crate) const fn block(&self) -> u64 {
+        self.offset / BLOCK as u64
+    }
 }
 
 /// The end of a flight.
@@ -167,7 +175,8 @@ impl<W> Fetched<W> {
     /// Begins with a file of this version, unless it was read before under the same lease.
     pub(crate) fn begin(&mut self, version: FileVersion) {
         let FileVersion { ino, size, .. } = version;
-        if !self.files.contains_key(&ino) {
+        // Nothing is fetched of an empty file.
+        if size > 0 && !self.files.contains_key(&ino) {
             self.file(ino, size).version = Some(version);
         }
     }
@@ -272,11 +281,20 @@ impl<W> Fetched<W> {
         self.last_number += 1;
         let number = self.last_number;
         file.blocks.insert(block, Block::UnderWay(number));
-        let beside = self.flights.len() + 1;
+        let beside = 0;
         let flight =
             Flight { ino, block, bytes, since: now, beside, is_leased: true, waiting: Vec::new() };
         self.flights.insert(number, flight);
         Some(Fetch { number, offset, bytes, version, lease })
+    }
+
+    /// Records that the request for the block with this number is sent to the server now.
+    pub(crate) fn note_sent(&mut self, number: u64, now: Duration) {
+        let beside = self.flights.values().filter(|flight| flight.beside > 0).count() + 1;
+        if let Some(flight) = self.flights.get_mut(&number) {
+            flight.since = now;
+            flight.beside = beside;
+        }
     }
 
     /// Has a read wait for the block with this number, which [`Fetched::read`] has returned.

@@ -71,7 +71,13 @@ impl World {
             return true;
         }
         loop {
+            let time = pelago_wire::Time::default();
+            let version = FileVersion { ino: range.ino, size: of, mtime: time, ctime: time };
+            self.fetched.begin(version);
             let (path, fetches) = self.fetched.read(range, of, false, self.now);
+            for fetch in &fetches {
+                self.fetched.note_sent(fetch.number, self.now);
+            }
             self.requests += fetches.len();
             for fetch in fetches {
                 self.sent.push_back((self.line.send(self.now, fetch.bytes), fetch));
@@ -294,6 +300,9 @@ fn only_whole_blocks_tell_the_pace() {
     let mut now = RTT;
     for _ in 0..10 {
         let blocks = fetched.read(range(ONE, 0, 2 * BLOCK), LARGE, false, now).1;
+        for block in &blocks {
+            fetched.note_sent(block.number, now);
+        }
         now += 5 * RTT;
         for block in blocks {
             fetched.land(block.number, Landing::Sent(vec![0; BLOCK]), now);
