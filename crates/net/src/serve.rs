@@ -496,6 +496,13 @@ impl Handler for Connection {
                 ControlFlow::Break(())
             }
             Stage::Joining(ref joining) if !joining.is_welcomed() => ControlFlow::Continue(()),
+            // Nobody else makes a new connection if this one is dead.
+            Stage::Joining(_) | Stage::Joined(_)
+                if matches!(self.caller, Caller::Dialled(_))
+                    && self.shared.sessions.is_dead(link) =>
+            {
+                ControlFlow::Break(())
+            }
             Stage::Joining(_) | Stage::Joined(_) => {
                 self.shared.sessions.encourage(link);
                 ControlFlow::Continue(())

@@ -326,6 +326,12 @@ impl Sessions {
         let limit = self.term + self.term / 64;
         let is_starting = self.service.is_starting();
         for session in self.all() {
+            if let Peer::Site(peer) = session.peer()
+                && !self.service.is_site(&peer)
+            {
+                self.end(&session, "its site has left the volume");
+                continue;
+            }
             if !is_starting {
                 session.share.narrow();
             }
@@ -382,6 +388,14 @@ impl Sessions {
                 self.end(&session, "its key was removed");
             }
         }
+    }
+
+    /// Returns whether nothing has come over a connection for so long that a client would have
+    /// sent two pings: the line is dead.
+    pub(crate) fn is_dead(&self, link: &Link) -> bool {
+        let now = boot_time();
+        let is_held_up = now.saturating_sub(link.looked()) > self.term / 4;
+        !is_held_up && now.saturating_sub(link.heard()) > self.term * 2 / 3
     }
 
     /// Ends all connections, and refuses new ones. The sessions wait for the server's next run.

@@ -295,6 +295,12 @@ pub trait SessionService: Service {
         Err(SiteRefusal(String::new()))
     }
 
+    /// Returns whether the server of a site that was admitted still is one. Its sessions end
+    /// otherwise.
+    fn is_site(&self, _peer: &SitePeer) -> bool {
+        true
+    }
+
     /// Records that a session of the last run has opened its files again, and that its client has
     /// repeated everything.
     fn reclaimed(&self, session: SessionId);

@@ -3,8 +3,8 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Weak;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 use std::{io, net};
@@ -15,7 +15,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::key::PrivateKey;
 use crate::key::address::ServerAddress;
-use crate::link::Bytes;
+use crate::link::{Bytes, Link};
 use crate::remote::dial;
 use crate::stream::Stream;
 
@@ -28,8 +28,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause between two connections.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Keeps a connection to the server of another site, over which that asks this one. It ends when
-/// this is dropped; its session waits for the next one.
+/// Keeps a connection to the server of another site, over which that asks this one. The connection
+/// ends when this is dropped; its session waits for the next one.
 pub struct ReverseService {
     /// Dropped to end the thread.
     _ends: Sender<()>,
@@ -49,6 +49,13 @@ pub(super) struct Serving {
 pub(super) struct Dialled {
     pub(super) address: IpAddr,
     _ended: Sender<()>,
+}
+
+/// A connection that was made.
+struct Made {
+    link: Weak<Link>,
+    /// It is disconnected when the connection has ended.
+    has_ended: Receiver<()>,
 }
 
 impl ReverseService {
@@ -73,7 +80,7 @@ impl Serving {
         loop {
             let began = Instant::now();
             match self.connect() {
-                Ok(ended) => wait_for_end(&ended, is_over),
+                Ok(made) => made.wait_for_end(is_over),
                 Err(error) => {
                     tracing::debug!(%error, server = %self.address, "no reverse connection yet");
                 }
@@ -90,9 +97,8 @@ impl Serving {
         }
     }
 
-    /// Makes a connection, and has the server carry it. The receiver is disconnected when the
-    /// connection has ended.
-    fn connect(&self) -> io::Result<Receiver<()>> {
+    /// Makes a connection, and has the server carry it.
+    fn connect(&self) -> io::Result<Made> {
         let opened = dial::open_tcp(&self.address, &self.key, ATTEMPT).map_err(io::Error::other)?;
         let (stream, tls) = opened;
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
@@ -111,17 +117,22 @@ impl Serving {
         let dialled = Dialled { address: remote_address(&stream)?, _ended: ended };
         let link = shared.serve_dialled(stream, tls, dialled).ok_or_else(gone)?;
         link.send([Bytes::Header(head), Bytes::Owned(body)]);
-        Ok(has_ended)
+        Ok(Made { link: Arc::downgrade(&link), has_ended })
     }
 }
 
-/// Waits until a connection or the service has ended.
-fn wait_for_end(connection: &Receiver<()>, is_over: &Receiver<()>) {
-    /// The time within which the end of the service is seen.
-    const LOOK: Duration = Duration::from_secs(1);
-    while connection.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-        if is_over.try_recv() == Err(mpsc::TryRecvError::Disconnected) {
-            return;
+impl Made {
+    /// Waits until the connection has ended. Ends it with the service.
+    fn wait_for_end(&self, is_over: &Receiver<()>) {
+        /// The time within which the end of the service is seen.
+        const LOOK: Duration = Duration::from_secs(1);
+        while self.has_ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            if is_over.try_recv() == Err(mpsc::TryRecvError::Disconnected) {
+                if let Some(link) = self.link.upgrade() {
+                    link.close();
+                }
+                return;
+            }
         }
     }
 }
