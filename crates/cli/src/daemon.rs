@@ -182,7 +182,9 @@ impl Daemon {
     /// listens outlives its mount. `tell` is called with messages for a person at a terminal.
     pub(crate) fn run(self, tell: impl Fn(&str)) -> Outcome<()> {
         let Self { parts, control, events, .. } = self;
-        let outlives = parts.doors.address().is_some() || parts.mount.is_none();
+        // Others ask an office that does not listen, too.
+        let is_asked = parts.doors.address().is_some() || parts.doors.listens_never()?;
+        let outlives = is_asked || parts.mount.is_none();
         let guarded = parts.mount.as_ref().zip(parts.guard.as_deref());
         events.wait(guarded.map(|(mount, guard)| Watched { mount, guard }), outlives, tell)?;
         drop(control);

@@ -18,8 +18,8 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::mpsc::{self, SyncSender};
+use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use pelago_holder::{BlockLease, Copies, FileVersion};
@@ -38,7 +38,20 @@ const BLOCK: u64 = limits::FETCH_BLOCK_BYTES as u64;
 /// The copies of a site.
 pub(crate) struct CopyStore {
     shared: Arc<Shared>,
-    jobs: OnceLock<SyncSender<Job>>,
+    /// A leaf lock.
+    worker: Mutex<Stage>,
+}
+
+/// The stage of the worker.
+enum Stage {
+    /// It has not been needed yet.
+    New,
+    Runs {
+        jobs: SyncSender<Job>,
+        thread: JoinHandle<()>,
+    },
+    /// It has ended, and will not run again.
+    Ended,
 }
 
 /// The parts that the worker shares.
@@ -69,26 +82,53 @@ enum CopyError {
     Folder(#[from] FolderError),
     #[error(transparent)]
     Io(#[from] io::Error),
+    #[error("less than a tenth of the disk is free")]
+    DiskIsFull,
 }
 
 impl CopyStore {
     /// Returns the copies in the folder of a volume, which may take `budget` bytes.
     pub(crate) fn new(folder: Folder, budget: u64) -> Self {
         let index = Mutex::default();
-        Self { shared: Arc::new(Shared { folder, budget, index }), jobs: OnceLock::new() }
+        let worker = Mutex::new(Stage::New);
+        Self { shared: Arc::new(Shared { folder, budget, index }), worker }
+    }
+
+    /// Removes all copies of the volume in a folder.
+    pub(crate) fn remove_all(folder: &Folder) {
+        if let Err(error) = folder.remove_tree(FOLDER)
+            && !error.is_not_found()
+        {
+            tracing::warn!(%error, "the copies of other sites' files stay");
+        }
     }
 
     /// Reads which copies there are, and begins to keep others: on a thread of its own. A second
     /// call does nothing.
     pub(crate) fn start(&self) {
-        self.jobs.get_or_init(|| {
-            let (jobs, taken) = mpsc::sync_channel(limits::COPY_JOBS);
-            let worker = Worker::new(Arc::clone(&self.shared));
-            if let Err(error) = pelago_threads::spawn("copies", move || worker.run(&taken)) {
+        let mut stage = self.worker.lock();
+        if !matches!(*stage, Stage::New) {
+            return;
+        }
+        let (jobs, taken) = mpsc::sync_channel(limits::COPY_JOBS);
+        let worker = Worker::new(Arc::clone(&self.shared));
+        match pelago_threads::spawn("copies", move || worker.run(&taken)) {
+            Ok(thread) => *stage = Stage::Runs { jobs, thread },
+            Err(error) => {
                 tracing::warn!(%error, "nothing of other sites is kept on this disk");
             }
-            jobs
-        });
+        }
+    }
+
+    /// Ends the worker: nothing is written any more. Waits for it.
+    pub(crate) fn stop(&self) {
+        let stage = std::mem::replace(&mut *self.worker.lock(), Stage::Ended);
+        if let Stage::Runs { jobs, thread } = stage {
+            drop(jobs);
+            if thread.join().is_err() {
+                tracing::error!("the thread of the copies has panicked");
+            }
+        }
     }
 
     /// Returns how many copies there are.
@@ -106,23 +146,21 @@ impl Copies for CopyStore {
 
     fn block(&self, version: &FileVersion, block: u64, bytes: usize) -> Option<Vec<u8>> {
         let hash = self.shared.index.lock().take(version, block)?;
-        match self.shared.read(version.ino, block, bytes) {
-            Ok(read) if BlockHash::of(&read) == hash => Some(read),
-            Ok(_) => {
-                tracing::warn!(ino = %version.ino, block, "a copy is damaged, and fetched again");
-                self.shared.index.lock().forget_block(version, block);
-                None
-            }
-            Err(error) => {
-                tracing::debug!(%error, ino = %version.ino, block, "a copy cannot be read");
-                self.shared.index.lock().forget_block(version, block);
-                None
-            }
+        let why = match self.shared.read(version.ino, block, bytes) {
+            Ok(read) if BlockHash::of(&read) == hash => return Some(read),
+            Ok(_) => "other bytes".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        // The worker may have replaced the file meanwhile.
+        if self.shared.index.lock().forget_block(version, block, hash) {
+            tracing::warn!(ino = %version.ino, block, why, "a copy is damaged, and fetched again");
         }
+        None
     }
 
     fn keep(&self, version: &FileVersion, block: u64, bytes: &[u8], lease: BlockLease) {
-        let Some(jobs) = self.jobs.get() else { return };
+        let stage = self.worker.lock();
+        let Stage::Runs { jobs, .. } = &*stage else { return };
         if version.size > self.shared.budget / 2 {
             return;
         }

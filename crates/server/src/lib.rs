@@ -23,7 +23,7 @@ pub use pelago_search::{
 };
 pub use pelago_store::volume::Owner;
 pub use recovery::RecoveryReport;
-pub use server::{Joining, Options, Parts, Server, StartError, Step, StopError};
+pub use server::{COPY_BYTES, Joining, Options, Parts, Server, StartError, Step, StopError};
 pub use sites::{ConnectSite, InviteError, LeaveError, Neighbour, SiteStatus};
 pub use standby::{Standby, StandbyStop, Standing};
 pub use status::{ProgressStatus, SpaceStatus, Status};

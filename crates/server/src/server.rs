@@ -30,7 +30,7 @@ use crate::sites::{ConnectSite, InviteError, LeaveError, Neighbour, SiteStatus};
 use crate::status::{ProgressStatus, SpaceStatus, Status};
 
 pub use error::{StartError, StopError};
-pub use options::{Joining, Options, Step};
+pub use options::{COPY_BYTES, Joining, Options, Step};
 
 use self::core::Core;
 
@@ -396,6 +396,7 @@ impl Server {
         self.service.stop();
         self.core.policy.write_audit();
         self.core.host.stop_workers();
+        self.core.sites.stop_copies();
         self.replaced.release_all();
         let saved = self.save_all();
         self.mirror.stop(LAST_GROUP_TIMEOUT);
@@ -468,6 +469,7 @@ impl Drop for Server {
         self.service.stop();
         self.core.policy.write_audit();
         self.core.host.stop_workers();
+        self.core.sites.stop_copies();
         self.mirror.stop(Duration::ZERO);
         self.core.host.stop_commits();
         if let Some(open) = running.volume.take() {

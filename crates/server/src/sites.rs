@@ -48,8 +48,9 @@ pub(crate) struct SiteParts {
     pub(crate) rows: SiteRows,
     /// The silence of another site after which requests for it fail at once.
     pub(crate) timeout: Duration,
-    /// Bytes of the disk that copies of other sites' files may take; 0 for none.
-    pub(crate) copy_bytes: u64,
+    /// Bytes of the disk that copies of other sites' files may take; `None` leaves those alone that
+    /// there are.
+    pub(crate) copy_bytes: Option<u64>,
 }
 
 /// The rows of the table that are about other sites.
@@ -140,8 +141,14 @@ pub struct SiteStatus {
 impl Sites {
     pub(crate) fn new(parts: SiteParts) -> Self {
         let SiteParts { own, volume, folder, shard, durability, rows, timeout, copy_bytes } = parts;
-        let of_copies = folder.clone().filter(|_| copy_bytes > 0);
-        let copies = of_copies.map(|folder| Arc::new(CopyStore::new(folder, copy_bytes)));
+        let copies = match (&folder, copy_bytes) {
+            (Some(folder), Some(0)) => {
+                CopyStore::remove_all(folder);
+                None
+            }
+            (Some(folder), Some(bytes)) => Some(Arc::new(CopyStore::new(folder.clone(), bytes))),
+            (None, _) | (_, None) => None,
+        };
         let SiteRows { others, list, chains, unfinished } = rows;
         let list = Mutex::new(list.and_then(KnownList::stored).unwrap_or_default());
         let has_others =
@@ -196,6 +203,19 @@ impl Sites {
         others.iter().filter(|(_, row)| has_joined(row)).map(|(site, _)| *site).collect()
     }
 
+    /// Returns whether a site has left the volume.
+    pub(crate) fn is_gone(&self, site: u16) -> bool {
+        let others = self.others.lock();
+        others.get(&site).is_some_and(|row| matches!(row.state, SiteState::Left { .. }))
+    }
+
+    /// Returns whether this is the server of a site that has not left. Does not wait: while a row
+    /// is written it is.
+    pub(crate) fn is_site(&self, peer: &SitePeer) -> bool {
+        let Some(others) = self.others.try_lock() else { return true };
+        others.get(&peer.site).is_none_or(|row| !matches!(row.state, SiteState::Left { .. }))
+    }
+
     /// Returns the servers of the other sites that have joined.
     pub(crate) fn neighbours(&self) -> Vec<Neighbour> {
         let others = self.others.lock();
@@ -245,6 +265,13 @@ impl Sites {
         };
         let has_left = |row: &SiteRow| matches!(row.state, SiteState::Left { .. });
         others.into_iter().filter(|(_, row)| !has_left(row)).map(status).collect()
+    }
+
+    /// Ends the thread that writes copies of other sites' files.
+    pub(crate) fn stop_copies(&self) {
+        if let Some(copies) = &self.copies {
+            copies.stop();
+        }
     }
 
     /// Returns how many copies of other sites' files there are.

@@ -34,7 +34,8 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// The sessions with the other sites of the volume.
 #[derive(Default)]
 pub(super) struct Neighbours {
-    remotes: Mutex<HashMap<u16, Arc<Remote>>>,
+    /// Those that are in use; a connection that was replaced, or to a site that has left, ends.
+    remotes: Mutex<HashMap<u16, Weak<Remote>>>,
     /// The connections of the servers of sites that cannot be reached.
     reverse: OnceLock<Arc<ReverseConnections>>,
 }
@@ -149,10 +150,7 @@ impl Neighbours {
             match remote {
                 Ok(remote) => {
                     let remote = Arc::new(remote);
-                    let old = this.remotes.lock().insert(neighbour.site, Arc::clone(&remote));
-                    // The end of its session sends a message, which takes a moment.
-                    let parting = thread::Builder::new().name("parting".to_owned());
-                    drop(parting.spawn(move || drop(old)));
+                    this.remotes.lock().insert(neighbour.site, Arc::downgrade(&remote));
                     Some(remote as Arc<dyn LeasedService>)
                 }
                 Err(why) => {
@@ -192,7 +190,8 @@ impl Neighbours {
     }
 
     fn refusal(&self) -> Option<String> {
-        self.remotes.lock().get(&InodeId::ROOT.site()).and_then(|remote| remote.refusal())
+        let founder = self.remotes.lock().get(&InodeId::ROOT.site()).and_then(Weak::upgrade);
+        founder.and_then(|remote| remote.refusal())
     }
 
     /// Sends this site's address to each site that is known now, and repeats that until it
@@ -206,6 +205,10 @@ impl Neighbours {
                     Ok(()) => false,
                     // It has left.
                     Err(error) if error.code == Code::Stale => false,
+                    Err(error) if error.code == Code::Invalid => {
+                        tracing::warn!(site, address, "a site takes this for no address");
+                        false
+                    }
                     Err(error) => {
                         tracing::debug!(site, %error, "a site does not know yet where we are");
                         true
@@ -227,7 +230,7 @@ impl Neighbours {
     /// Ends the sessions at other sites, which closes the files that are open there.
     pub(super) fn end(&self) {
         let remotes: Vec<_> = self.remotes.lock().drain().collect();
-        for (_, remote) in remotes {
+        for remote in remotes.iter().filter_map(|(_, remote)| remote.upgrade()) {
             remote.end();
         }
     }

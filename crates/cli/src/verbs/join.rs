@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use pelago_keynote::is_site_address;
 use pelago_mount::{Atime, Trusts};
 use pelago_server::Indexing;
 use pelago_store::clock;
@@ -66,6 +67,8 @@ pub(crate) struct Args {
 enum JoinError {
     #[error("the ticket has expired")]
     Expired,
+    #[error("{0:?} is no address")]
+    Address(String),
     #[error("{} has another volume, or another site of this one", .0.display())]
     OtherVolume(PathBuf),
 }
@@ -75,6 +78,10 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
     let ticket: Ticket = args.ticket.parse().map_err(|error| {
         Failure::new(Exit::Usage, error).hint("copy all of it, from `pelago-ticket` to the end")
     })?;
+    if let Some(address) = args.address.as_deref().filter(|address| !is_site_address(address)) {
+        let error = JoinError::Address(address.to_owned());
+        return Err(Failure::new(Exit::Usage, error).hint("give HOST:PORT"));
+    }
     let dir = locate::absolute(&args.dir)?;
     if locate::is_volume(&dir) {
         expect_same(&dir, &ticket)?;

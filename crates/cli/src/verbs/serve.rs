@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         memory_bytes: args.serving.memory,
         indexing: args.indexing.into(),
         remote_seconds: args.remote_timeout,
-        copy_bytes: 0,
+        copy_bytes: pelago_server::COPY_BYTES,
         joining: None,
         listens_never: false,
         site_address: None,

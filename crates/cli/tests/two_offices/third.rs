@@ -73,6 +73,10 @@ fn a_third_office_that_cannot_be_reached_works_with_both_others() {
             assert_eq!(up.out.trim(), "6");
         }
     }
+    // Its mount ends, and the others still ask it.
+    rome.machine.types("umount ~/rome/files");
+    let read = offices.berlin.types("cat ~/berlin/files/of-rome/by-rome").out;
+    assert_eq!(read, "rome\n");
     // It is killed and starts again: it still does not listen, and is asked by both.
     kill(lock_holder(&rome.machine.home.join("rome")));
     rome.machine.types("pelago up ~/rome --detach");

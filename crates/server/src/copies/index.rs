@@ -1,6 +1,6 @@
 //! The blocks of which there are copies, without I/O.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use pelago_holder::FileVersion;
 use pelago_wire::{InodeId, limits};
@@ -17,17 +17,19 @@ pub(super) struct Index {
     uses: u64,
     /// Bytes on the disk, of all files.
     bytes: u64,
+    /// Files whose maps on the disk are older.
+    changed: HashSet<InodeId>,
 }
 
 /// The copies of a file.
 struct Entry {
     version: FileVersion,
     blocks: BTreeMap<u64, BlockHash>,
-    /// Bytes on the disk, also of blocks that do not count yet, or no more.
+    /// The blocks that were written since the start, also those that do not count.
+    written: BTreeSet<u64>,
+    /// Bytes on the disk.
     bytes: u64,
     used: u64,
-    /// The map on the disk is older.
-    is_changed: bool,
 }
 
 impl Index {
@@ -57,13 +59,14 @@ impl Index {
         self.files.get(&version.ino).is_some_and(|entry| entry.version != *version)
     }
 
-    /// Adds a file whose blocks were remembered, as the one that was used last.
-    pub(super) fn add(&mut self, map: Map) {
+    /// Adds a file whose blocks were remembered, and which takes so many bytes of the disk, as the
+    /// one that was used last.
+    pub(super) fn add(&mut self, map: Map, bytes: u64) {
         let Map { version, blocks } = map;
-        let bytes = blocks.keys().map(|block| block_bytes(&version, *block)).sum();
         self.remove(version.ino);
         self.bytes += bytes;
-        let entry = Entry { version, blocks, bytes, used: 0, is_changed: false };
+        let written = blocks.keys().copied().collect();
+        let entry = Entry { version, blocks, written, bytes, used: 0 };
         self.files.insert(version.ino, entry);
         self.note_use(version.ino);
     }
@@ -74,13 +77,14 @@ impl Index {
         let entry = self.files.entry(version.ino).or_insert_with(|| Entry {
             version: *version,
             blocks: BTreeMap::new(),
+            written: BTreeSet::new(),
             bytes: 0,
             used: 0,
-            is_changed: false,
         });
-        // A block may be written twice: then it counts twice until the file is forgotten.
-        entry.bytes += bytes;
-        self.bytes += bytes;
+        if entry.written.insert(block) {
+            entry.bytes += bytes;
+            self.bytes += bytes;
+        }
         self.note_use(version.ino);
     }
 
@@ -89,17 +93,23 @@ impl Index {
         let entry = self.files.get_mut(&version.ino).filter(|entry| entry.version == *version);
         if let Some(entry) = entry {
             entry.blocks.insert(block, hash);
-            entry.is_changed = true;
+            self.changed.insert(version.ino);
         }
     }
 
-    /// Forgets a block: its copy is damaged.
-    pub(super) fn forget_block(&mut self, version: &FileVersion, block: u64) {
-        let entry = self.files.get_mut(&version.ino).filter(|entry| entry.version == *version);
-        if let Some(entry) = entry {
+    /// Forgets a block whose copy is damaged. Returns `false` if it has changed meanwhile.
+    pub(super) fn forget_block(
+        &mut self,
+        version: &FileVersion,
+        block: u64,
+        hash: BlockHash,
+    ) -> bool {
+        let is_same = self.hash(version, block) == Some(hash);
+        if is_same && let Some(entry) = self.files.get_mut(&version.ino) {
             entry.blocks.remove(&block);
-            entry.is_changed = true;
+            self.changed.insert(version.ino);
         }
+        is_same
     }
 
     /// Removes a file.
@@ -118,13 +128,14 @@ impl Index {
 
     /// Returns the files whose maps are older, with what they are to say.
     pub(super) fn take_changed(&mut self) -> Vec<Map> {
-        let changed = self.files.values_mut().filter(|entry| entry.is_changed);
-        changed
-            .map(|entry| {
-                entry.is_changed = false;
-                Map { version: entry.version, blocks: entry.blocks.clone() }
-            })
-            .collect()
+        let changed = std::mem::take(&mut self.changed);
+        let entries = changed.iter().filter_map(|ino| self.files.get(ino));
+        entries.map(|entry| Map { version: entry.version, blocks: entry.blocks.clone() }).collect()
+    }
+
+    /// Records that the map of a file is older on the disk.
+    pub(super) fn note_changed(&mut self, ino: InodeId) {
+        self.changed.insert(ino);
     }
 
     fn note_use(&mut self, ino: InodeId) {
@@ -170,7 +181,8 @@ mod tests {
             index.settle(&other, 0, HASH);
             assert_eq!(index.hash(&other, 0), None);
         }
-        index.forget_block(&old, 1);
+        assert!(!index.forget_block(&old, 1, BlockHash([2; 16])), "it is another one by now");
+        assert!(index.forget_block(&old, 1, HASH));
         assert_eq!((index.hash(&old, 0), index.hash(&old, 1)), (Some(HASH), None));
         index.remove(old.ino);
         assert_eq!((index.len(), index.bytes(), index.hash(&old, 0)), (0, 0, None));

@@ -1,4 +1,4 @@
-//! The file that remembers the copies of a file (format.md, 9): its version, and the hash of each
+//! The file that remembers the copies of a file (format.md, 6.4): its version, and the hash of each
 //! block that is here.
 
 use std::collections::BTreeMap;

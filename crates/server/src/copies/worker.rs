@@ -1,7 +1,7 @@
 //! The thread that writes copies: it remembers blocks once they count, and makes room.
 
 use std::collections::VecDeque;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -21,6 +21,8 @@ use super::{BLOCK, CopyError, FOLDER, Shared, bytes_name, map, map_name};
 const SETTLES: Duration = Duration::from_secs(1);
 /// The longest time until blocks that count are remembered.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The pause between two looks at the free space while nothing is kept.
+const IDLE: Duration = Duration::from_secs(5);
 /// Of the disk, one part in so many stays free.
 const FREE: u64 = 10;
 /// The end of the name of a map that is not whole yet.
@@ -62,25 +64,30 @@ impl Worker {
         if let Err(error) = self.load() {
             tracing::warn!(%error, "the copies of other sites' files cannot be read");
         }
+        self.make_room();
+        let mut looked = Instant::now();
+        let mut pause = PAUSE;
         loop {
-            let taken = match self.waiting.is_empty() {
-                true => jobs.recv().map_err(RecvTimeoutError::from),
-                false => jobs.recv_timeout(PAUSE),
-            };
-            match taken {
+            let wait = if self.waiting.is_empty() { IDLE } else { PAUSE };
+            match jobs.recv_timeout(wait) {
                 Ok(job) => self.keep(job),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.remember(),
             }
-            if self.settle() {
+            self.settle();
+            if looked.elapsed() >= pause {
+                let began = Instant::now();
                 self.remember();
                 self.make_room();
+                looked = Instant::now();
+                // The maps of large files are long: they take a part of the time only.
+                pause = PAUSE.max(20 * (looked - began));
             }
         }
     }
 
     /// Reads the maps. Removes what belongs to none.
-    fn load(&self) -> Result<(), CopyError> {
+    fn load(&mut self) -> Result<(), CopyError> {
         let folder = match self.shared.folder.open_folder(FOLDER) {
             Err(error) if error.is_not_found() => return Ok(()),
             opened => opened?,
@@ -101,7 +108,7 @@ impl Worker {
         }
         found.sort_unstable_by_key(|found| (found.changed, found.map.version.ino));
         let mut index = self.shared.index.lock();
-        found.into_iter().for_each(|found| index.add(found.map));
+        found.into_iter().for_each(|found| index.add(found.map, found.bytes));
         drop(index);
         self.remove_strays(&folder)
     }
@@ -114,8 +121,8 @@ impl Worker {
                 Some(digits) => !folder.contains(&format!("{digits}.map"))?,
                 None => name.ends_with(NEW),
             };
-            if is_stray {
-                folder.remove(name)?;
+            if is_stray && let Err(error) = folder.remove(name) {
+                tracing::debug!(%error, "what is no copy stays");
             }
         }
         Ok(())
@@ -129,6 +136,7 @@ impl Worker {
         {
             return;
         }
+        // One that waits may have been read under an earlier lease, and need not count.
         match self.write(&version, block, &bytes) {
             Ok(()) => {
                 self.is_failing = false;
@@ -145,8 +153,11 @@ impl Worker {
         }
     }
 
-    fn write(&self, version: &FileVersion, block: u64, bytes: &[u8]) -> Result<(), CopyError> {
+    fn write(&mut self, version: &FileVersion, block: u64, bytes: &[u8]) -> Result<(), CopyError> {
         let folder = self.shared.folder.create_folder(FOLDER)?;
+        if missing(&folder)? > 0 {
+            return Err(CopyError::DiskIsFull);
+        }
         if self.shared.index.lock().has_other(version) {
             self.forget(&folder, version.ino);
         }
@@ -156,19 +167,15 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes copies of the blocks whose leases have lasted long enough. Returns whether some waited
-    /// for that.
-    fn settle(&mut self) -> bool {
-        let mut has_settled = false;
+    /// Makes copies of the blocks whose leases have lasted long enough.
+    fn settle(&mut self) {
         while let Some(written) = self.waiting.front().filter(|it| it.since.elapsed() >= SETTLES) {
             if written.lease.lasts() {
                 let mut index = self.shared.index.lock();
                 index.settle(&written.version, written.block, written.hash);
             }
-            has_settled = true;
             self.waiting.pop_front();
         }
-        has_settled
     }
 
     /// Writes the maps that have changed.
@@ -178,6 +185,7 @@ impl Worker {
             let ino = map.version.ino;
             if let Err(error) = self.write_map(ino, &map::encode(&map)) {
                 tracing::debug!(%error, %ino, "copies are not remembered");
+                self.shared.index.lock().note_changed(ino);
             }
         }
     }
@@ -194,27 +202,27 @@ impl Worker {
 
     /// Removes the files that were used least recently while there are too many, or too little of
     /// the disk is free.
-    fn make_room(&self) {
+    fn make_room(&mut self) {
         let Ok(folder) = self.shared.folder.open_folder(FOLDER) else { return };
         loop {
-            let budget = self.budget(&folder);
+            let mut budget = self.shared.budget;
+            match missing(&folder) {
+                Ok(0) => {}
+                Ok(missing) => {
+                    let bytes = self.shared.index.lock().bytes();
+                    budget = budget.min(bytes.saturating_sub(missing));
+                }
+                Err(error) => tracing::debug!(%error, "the free space is not known"),
+            }
             let Some(ino) = self.shared.index.lock().surplus(budget) else { return };
             self.forget(&folder, ino);
         }
     }
 
-    /// Returns the bytes that copies may take now.
-    fn budget(&self, folder: &Folder) -> u64 {
-        let Ok(disk) = statvfs(folder.proc_path()) else { return self.shared.budget };
-        let wanted = disk.f_blocks / FREE;
-        let missing = wanted.saturating_sub(disk.f_bavail).saturating_mul(disk.f_frsize);
-        let bytes = self.shared.index.lock().bytes();
-        self.shared.budget.min(bytes.saturating_sub(missing))
-    }
-
     /// Forgets the copies of a file. The map goes first: bytes without one are removed by the next
     /// start.
-    fn forget(&self, folder: &Folder, ino: InodeId) {
+    fn forget(&mut self, folder: &Folder, ino: InodeId) {
+        self.waiting.retain(|written| written.version.ino != ino);
         self.shared.index.lock().remove(ino);
         for name in [map_name(ino), bytes_name(ino)] {
             if let Err(error) = folder.remove(&name) {
@@ -224,11 +232,19 @@ impl Worker {
     }
 }
 
+/// Returns the bytes of the disk that are missing to the part that stays free.
+fn missing(folder: &Folder) -> io::Result<u64> {
+    let disk = statvfs(folder.proc_path())?;
+    Ok((disk.f_blocks / FREE).saturating_sub(disk.f_bavail).saturating_mul(disk.f_frsize))
+}
+
 /// A map that was read.
 struct FoundMap {
     /// The time of its last change, in seconds and nanoseconds.
     changed: (i64, i64),
     map: Map,
+    /// Bytes of the disk that its blocks take, also those that it does not name.
+    bytes: u64,
 }
 
 /// Reads a map; `None` if it is damaged.
@@ -238,6 +254,10 @@ fn read_map(folder: &Folder, ino: InodeId) -> Result<Option<FoundMap>, CopyError
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let changed = (about.mtime(), about.mtime_nsec());
-    let map = map::decode(&bytes).filter(|map| map.version.ino == ino);
-    Ok(map.map(|map| FoundMap { changed, map }))
+    let Some(map) = map::decode(&bytes).filter(|map| map.version.ino == ino) else {
+        return Ok(None);
+    };
+    let on_disk = folder.open_file(&bytes_name(ino), OFlags::RDONLY)?.metadata()?.blocks() * 512;
+    let named = map.blocks.keys().map(|block| block_bytes(&map.version, *block)).sum();
+    Ok(Some(FoundMap { changed, map, bytes: on_disk.max(named) }))
 }

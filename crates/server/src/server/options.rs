@@ -12,6 +12,9 @@ use crate::host::HostOptions;
 use crate::memory::MEMORY_BYTES;
 use crate::sites::Neighbour;
 
+/// The bytes of the disk that copies of other sites' files may take, unless a user says otherwise.
+pub const COPY_BYTES: u64 = 8 << 30;
+
 /// The default for [`Options::remote_timeout`].
 const REMOTE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -48,7 +51,8 @@ pub struct Options {
     /// The longest wait of a request for another site. A site that was silent for that long gets no
     /// requests.
     pub remote_timeout: Duration,
-    /// Bytes of the disk that copies of other sites' files may take; 0 keeps none.
+    /// Bytes of the disk that copies of other sites' files may take; 0 keeps none, and removes
+    /// those that there are.
     pub copy_bytes: u64,
     /// The condition under which clients get descriptors of content files.
     pub passthrough: Passthrough,

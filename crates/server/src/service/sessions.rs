@@ -101,6 +101,10 @@ impl SessionService for LocalService {
         self.dispatcher.parts.sites.admit(key, invitation)
     }
 
+    fn is_site(&self, peer: &SitePeer) -> bool {
+        self.dispatcher.parts.sites.is_site(peer)
+    }
+
     fn has_leases(&self, session: SessionId) -> bool {
         self.dispatcher.leases.has_any(session)
     }

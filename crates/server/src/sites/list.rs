@@ -38,6 +38,10 @@ pub(super) struct KnownList {
     version: u64,
     sites: Vec<ListedSite>,
     text: Arc<[u8]>,
+    /// [`Durability::invalidations`] from before it was written.
+    ///
+    /// [`Durability::invalidations`]: pelago_meta::durability::Durability::invalidations
+    invalidations: u64,
     /// Of the first site: what the others have.
     sent: HashMap<u16, Sent>,
 }
@@ -62,7 +66,8 @@ impl KnownList {
         match SignedSiteList::parse(&text) {
             Ok(parsed) => {
                 let SiteList { version, sites, .. } = parsed.unverified();
-                Some(Self { version, sites, text: text.into(), sent: HashMap::new() })
+                let sent = HashMap::new();
+                Some(Self { version, sites, text: text.into(), invalidations: 0, sent })
             }
             Err(error) => {
                 tracing::error!(%error, "the stored list of the sites is damaged");
@@ -71,10 +76,10 @@ impl KnownList {
         }
     }
 
-    fn adopt(&mut self, new: NewList) {
+    fn adopt(&mut self, new: NewList, invalidations: u64) {
         let NewList { list: SiteList { version, sites, .. }, text } = new;
         let sent = std::mem::take(&mut self.sent);
-        *self = Self { version, sites, text: text.into(), sent };
+        *self = Self { version, sites, text: text.into(), invalidations, sent };
     }
 
     /// Returns whether another site is to be sent this list.
@@ -117,13 +122,26 @@ impl Sites {
         if rows.is_empty() && new.is_none() {
             return Ok(());
         }
+        let invalidations = self.durability.invalidations();
         self.shard.put_sites(&rows, new.as_ref().map(|new| &*new.text))?;
         *others = changed;
         if let Some(new) = new {
-            self.list.lock().adopt(new);
+            self.list.lock().adopt(new, invalidations);
             self.wake_sender();
         }
         Ok(())
+    }
+
+    /// Writes all rows and the list again: the table has lost them before they were safe.
+    fn write_again(&self) {
+        let others = self.others.lock();
+        let rows: Vec<_> = others.iter().map(|(site, row)| (*site, row.clone())).collect();
+        let invalidations = self.durability.invalidations();
+        let mut known = self.list.lock();
+        match self.shard.put_sites(&rows, Some(&known.text)) {
+            Ok(()) => known.invalidations = invalidations,
+            Err(error) => tracing::warn!(%error, "the list of the sites is not written again"),
+        }
     }
 
     /// Returns the next list, if these sites differ from those of the last one. It is signed by the
@@ -132,7 +150,8 @@ impl Sites {
         let key = self.list_key.get()?;
         let sites: Vec<_> = others.iter().filter_map(|(site, row)| listed(*site, row)).collect();
         let known = self.list.lock();
-        if known.sites == sites {
+        // Two sites know each other by the ticket.
+        if known.sites == sites || (known.version == 0 && sites.len() < 2) {
             return None;
         }
         let list = SiteList { volume: self.volume.0, version: known.version + 1, sites };
@@ -177,11 +196,13 @@ impl Sites {
         }
         drop(known);
         let rows = self.changed_by(&others, &list).map_err(|why| refused(&why))?;
+        let invalidations = self.durability.invalidations();
         self.shard.put_sites(&rows, Some(text))?;
         let changed: Vec<u16> = rows.iter().map(|(site, _)| *site).collect();
         others.extend(rows);
+        // Before another list is compared with it.
+        self.list.lock().adopt(NewList { list, text: text.to_vec() }, invalidations);
         drop(others);
-        self.list.lock().adopt(NewList { list, text: text.to_vec() });
         tracing::info!(?changed, "the list of the sites has changed");
         for site in changed {
             self.connect_again(site);
@@ -257,6 +278,7 @@ impl Sites {
         let known = self.list.lock();
         let version = known.version;
         let text = known.text.to_vec();
+        let invalidations = known.invalidations;
         let missing: Vec<_> = joined.into_iter().filter(|site| known.is_missing(*site)).collect();
         let is_under_way = known.sent.values().any(|sent| matches!(sent, Sent::UnderWay(_)));
         drop(known);
@@ -264,7 +286,10 @@ impl Sites {
             return is_under_way;
         }
         // A version that is lost with the power would be given twice.
-        if self.wait_until_safe(self.durability.invalidations()).is_err() {
+        if let Err(error) = self.wait_until_safe(invalidations) {
+            if error.code != Code::TimedOut {
+                self.write_again();
+            }
             return true;
         }
         for site in missing {

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use pelago_server::Options;
+use pelago_server::{Options, Server};
 use pelago_wire::{Code, FileKind, Handle, NewMode, OpenFlags, OpenId, Reply, Request, SessionId};
 use pelago_wire::{SetAttr, WriteFlags, limits};
 
-use super::world::{Offices, ask, ask_with, berlin_dir, lookup, options, wait_for};
+use super::world::{
+    FAR, Offices, TICKET, ask, ask_with, berlin_dir, founded, lookup, options, public, wait_for,
+};
 use crate::harness::rig::{entry, name};
 
 const DIRECT: SessionId = SessionId::DIRECT;
@@ -28,8 +30,13 @@ fn content(seed: u8, size: usize) -> Vec<u8> {
     (0..size).map(|at| (at / 777) as u8 ^ seed).collect()
 }
 
-impl Offices {
-    /// Makes a file of the first site with these bytes.
+/// The first site.
+struct Office<'a> {
+    first: &'a Server,
+}
+
+impl Office<'_> {
+    /// Makes a file with these bytes.
     fn written(&self, text: &str, bytes: &[u8]) -> Handle {
         let made = Request::MakeNode {
             dir: Handle::ROOT,
@@ -38,23 +45,33 @@ impl Offices {
             kind: FileKind::Regular,
             rdev: 0,
         };
-        let file = entry(ask(&self.first, DIRECT, made).unwrap()).unwrap().handle;
+        let file = entry(ask(self.first, DIRECT, made).unwrap()).unwrap().handle;
         self.write(file, 0, bytes);
         file
     }
 
-    /// Writes bytes into a file, at the first site.
+    /// Writes bytes into a file.
     fn write(&self, node: Handle, offset: u64, bytes: &[u8]) {
         let open = OpenId(900);
         let flags = OpenFlags::WRITE;
-        ask(&self.first, DIRECT, Request::Open { node, flags, open }).unwrap();
+        ask(self.first, DIRECT, Request::Open { node, flags, open }).unwrap();
         for (at, part) in bytes.chunks(limits::IO_BYTES).enumerate() {
             let offset = offset + (at * limits::IO_BYTES) as u64;
             let write = Request::Write { open, offset, flags: WriteFlags::default() };
-            ask_with(&self.first, DIRECT, write, part).unwrap();
+            ask_with(self.first, DIRECT, write, part).unwrap();
         }
-        ask(&self.first, DIRECT, Request::Flush { open, owner: None }).unwrap();
-        ask(&self.first, DIRECT, Request::Release { open }).unwrap();
+        ask(self.first, DIRECT, Request::Flush { open, owner: None }).unwrap();
+        ask(self.first, DIRECT, Request::Release { open }).unwrap();
+    }
+}
+
+impl Offices {
+    fn written(&self, text: &str, bytes: &[u8]) -> Handle {
+        Office { first: &self.first }.written(text, bytes)
+    }
+
+    fn write(&self, node: Handle, offset: u64, bytes: &[u8]) {
+        Office { first: &self.first }.write(node, offset, bytes);
     }
 
     /// Reads a range of a file of the first site at berlin, in pieces. Returns how many requests
@@ -223,6 +240,28 @@ fn copies_make_room_for_others() {
     settle();
     offices.lose_leases();
     assert_ne!(offices.reads("large", 0..large.len(), &large), 0);
+}
+
+/// With the power, bytes can be lost whose size and times stay: another site has a copy of them.
+#[test]
+fn what_was_not_safe_is_another_version_after_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let ctime = |server: &Server, node| match ask(server, DIRECT, Request::GetAttr { node }) {
+        Ok(Reply::Attr(attr)) => attr.ctime,
+        other => panic!("{other:?}"),
+    };
+    let first = founded(&folder);
+    first.invite_site("berlin", public(TICKET), FAR).unwrap();
+    let offices = Office { first: &first };
+    let written = offices.written("written", &content(1, SIZE));
+    let safe = offices.written("inline", b"small");
+    let before = [written, safe].map(|node| ctime(&first, node));
+    // As a crash: not stopped.
+    drop(first);
+    let again = founded(&folder);
+    let after = [written, safe].map(|node| ctime(&again, node));
+    assert!(after[0] > before[0]);
+    assert_eq!(after[1], before[1]);
 }
 
 /// Reads go on if nothing can be written, and if what is there is none of ours.

@@ -11,7 +11,7 @@ use pelago_server::{InviteError, Joining, LeaveError, Neighbour, Options, Server
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
     Code, Connections, Handle, LeaseHolder, LeasedService, NewMode, Recalled, Reply, Request,
-    SessionId, SessionService,
+    SessionId, SessionService, SitePeer,
 };
 
 use super::line::{Ends, Line};
@@ -293,6 +293,12 @@ fn a_site_that_has_nothing_leaves() {
     wait_for("all have heard it", || {
         [first, berlin].iter().all(|server| server.sites().iter().all(|site| site.site != 2))
     });
+    let peer = SitePeer { key: public(key_of(2)), site: 2 };
+    for server in [first, berlin] {
+        assert!(!server.session_service().is_site(&peer), "its sessions end");
+        let other = SitePeer { key: public(key_of(1)), site: 1 };
+        assert!(server.session_service().is_site(&other));
+    }
     let says = refusal(first.session_service().admit_site(&public(key_of(2)), None));
     assert_eq!(says, "the site has left the volume");
     assert!(berlin.session_service().admit_site(&public(key_of(2)), None).is_err());

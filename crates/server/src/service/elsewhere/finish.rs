@@ -47,6 +47,10 @@ impl Dispatcher {
             Ok(None) => return unfinished.lock().finished(dir),
             Err(_) => return unfinished.lock().answered(dir),
         };
+        if self.parts.sites.is_gone(row.parent.site()) {
+            // A site that has left has no directories: the name is nowhere.
+            return self.end_nameless(dir);
+        }
         let Ok(upstream) = self.parts.sites.upstream(row.parent.site()) else {
             return unfinished.lock().answered(dir);
         };

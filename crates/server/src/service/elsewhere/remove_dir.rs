@@ -80,10 +80,6 @@ impl Dispatcher {
             Ok(_) => return done(Err(Code::Busy.into())),
             Err(error) => return done(Err(error)),
         };
-        let upstream = match self.parts.sites.upstream(node.ino.site()) {
-            Ok(upstream) => upstream,
-            Err(error) => return done(Err(error)),
-        };
         let this = Arc::clone(self);
         let asker = *context;
         let drop = Request::DropDir { dir: parent, name: name.clone(), removed: node.ino };
@@ -104,7 +100,11 @@ impl Dispatcher {
             }
             result => done(result),
         });
-        upstream.ask(context, ask, Bulk::None, removed);
+        match self.parts.sites.upstream(node.ino.site()) {
+            Ok(upstream) => upstream.ask(context, ask, Bulk::None, removed),
+            Err(_) if self.parts.sites.is_gone(node.ino.site()) => removed(Err(Code::Stale.into())),
+            Err(error) => removed(Err(error)),
+        }
     }
 
     /// Removes a directory whose name is at another site, for a client of this one.
@@ -183,8 +183,9 @@ impl Dispatcher {
     /// Has the other site remove a name that leads to no directory of this one.
     fn drop_stale_name(self: &Arc<Self>, named: NamedDir, done: Done) {
         let NamedDir { context, dir, at: NameThere { parent, name } } = named;
-        if self.parts.sites.of_session(context.session).is_some() {
-            // If it has the name itself, it removes it after this answer.
+        let asking = self.parts.sites.of_session(context.session).map(|peer| peer.site);
+        if asking == Some(parent.site()) {
+            // It has the name itself, and removes it after this answer.
             return done(Err(Code::Stale.into()));
         }
         let upstream = match self.parts.sites.upstream(parent.site()) {

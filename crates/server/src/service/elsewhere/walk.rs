@@ -94,14 +94,16 @@ impl Dispatcher {
         let found: Done = Box::new(move |result| match result {
             Err(error) if error.code == Code::Elsewhere => this.step_up_at(&asker, sought, done),
             // The name may be there. Another site may say that it has it.
-            Err(error) if is_away(&error) && !is_last => {
-                this.step_up_at(&asker, Sought { unless: error, ..sought }, done);
+            Err(error) if (is_away(&error) || is_refused(&error)) && !is_last => {
+                this.step_up_at(&asker, Sought { unless: Code::HostDown.into(), ..sought }, done);
             }
             result => done(result),
         });
         let Some(found) = self.recalling(&upstream, context, &parent, found) else { return };
         match upstream {
             Ok(upstream) => self.step_once(&upstream, context, Walk { dir, to: None }, found),
+            // It has left.
+            Err(error) if error.code == Code::Stale => found(Err(Code::Elsewhere.into())),
             Err(error) => found(Err(error)),
         }
     }
@@ -168,6 +170,11 @@ impl Dispatcher {
         let Walk { dir, to } = walk;
         upstream.ask(context, Request::Step { dir, to }, Bulk::None, stepped);
     }
+}
+
+/// Returns whether the error of a step says that a site does not know this one yet.
+fn is_refused(error: &Error) -> bool {
+    error.code == Code::AccessDenied
 }
 
 impl Executor<'_> {
