@@ -137,9 +137,9 @@ impl Sites {
         let others = self.others.lock();
         let rows: Vec<_> = others.iter().map(|(site, row)| (*site, row.clone())).collect();
         let invalidations = self.durability.invalidations();
-        let mut known = self.list.lock();
-        match self.shard.put_sites(&rows, Some(&known.text)) {
-            Ok(()) => known.invalidations = invalidations,
+        let text = Arc::clone(&self.list.lock().text);
+        match self.shard.put_sites(&rows, Some(&text)) {
+            Ok(()) => self.list.lock().invalidations = invalidations,
             Err(error) => tracing::warn!(%error, "the list of the sites is not written again"),
         }
     }
