@@ -335,11 +335,11 @@ impl Connection {
     /// Takes the connection of a site's server that serves over it. This end sends the next hello.
     fn reverse(&self, link: &Arc<Link>, hello: &Hello) -> Result<(), Refused> {
         let sessions = &self.shared.sessions;
+        let key = self.caller.presented_key(link)?;
         let connections = self.shared.reverse.get();
         let (Caller::Far(..), Some(connections)) = (&self.caller, connections) else {
             return Err(unknown_role(hello.role));
         };
-        let key = self.caller.presented_key(link)?;
         sessions.expect_served(hello)?;
         let admitted = sessions.service.admit_site(key.as_bytes(), None);
         let peer = admitted.map_err(not_invited)?;
@@ -496,10 +496,10 @@ impl Handler for Connection {
                 ControlFlow::Break(())
             }
             Stage::Joining(ref joining) if !joining.is_welcomed() => ControlFlow::Continue(()),
-            // Nobody else makes a new connection if this one is dead.
-            Stage::Joining(_) | Stage::Joined(_)
+            // No other end makes a new connection if this one is dead.
+            Stage::Joined(ref session)
                 if matches!(self.caller, Caller::Dialled(_))
-                    && self.shared.sessions.is_dead(link) =>
+                    && self.shared.sessions.is_dead(session) =>
             {
                 ControlFlow::Break(())
             }

@@ -495,6 +495,11 @@ impl Session {
         }
     }
 
+    /// Returns whether requests run, besides those that wait for locks.
+    pub(crate) fn is_answering(&self) -> bool {
+        !self.state.lock().running.is_empty()
+    }
+
     pub(crate) fn status(&self, now: Duration) -> SessionStatus {
         let state = self.state.lock();
         SessionStatus {

@@ -328,6 +328,7 @@ impl Sessions {
         for session in self.all() {
             if let Peer::Site(peer) = session.peer()
                 && !self.service.is_site(&peer)
+                && !session.is_answering()
             {
                 self.end(&session, "its site has left the volume");
                 continue;
@@ -390,12 +391,10 @@ impl Sessions {
         }
     }
 
-    /// Returns whether nothing has come over a connection for so long that a client would have
+    /// Returns whether nothing has come from the client of a session for so long that it would have
     /// sent two pings: the line is dead.
-    pub(crate) fn is_dead(&self, link: &Link) -> bool {
-        let now = boot_time();
-        let is_held_up = now.saturating_sub(link.looked()) > self.term / 4;
-        !is_held_up && now.saturating_sub(link.heard()) > self.term * 2 / 3
+    pub(crate) fn is_dead(&self, session: &Session) -> bool {
+        session.silent(boot_time(), self.term / 4) > self.term * 2 / 3
     }
 
     /// Ends all connections, and refuses new ones. The sessions wait for the server's next run.

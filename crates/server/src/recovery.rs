@@ -191,6 +191,10 @@ fn measure(
     };
     let live = LiveAttrs { size: measured.size, blocks: measured.blocks, mtime, ctime };
     let change = match is_other {
+        // With the row that is there already: such a commit may use the reserve of a full disk.
+        false if has_sites => {
+            BytesChange { live: Some(live), writing_row: WritingRow::Put, ..BytesChange::NOTHING }
+        }
         false => BytesChange { live: Some(live), ..BytesChange::NOTHING },
         true => BytesChange {
             live: Some(live),

@@ -70,7 +70,8 @@ fn what_is_no_hello_is_refused() {
         for (role, says) in [
             (Hello::GUEST, "a guest or a site comes over TLS"),
             (Hello::SITE, "a guest or a site comes over TLS"),
-            (5, "role 5 (reverse connection)"),
+            (Hello::REVERSE, "a guest or a site comes over TLS"),
+            (7, "role 7 (relay)"),
         ] {
             let mut peer = Peer::unix(&socket);
             peer.send_hello(&Hello { role, ..hello() });

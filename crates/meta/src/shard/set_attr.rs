@@ -107,9 +107,7 @@ fn change(rnode: &mut Rnode, set: &SetAttr, now: Time) {
     if let Some(time) = set.mtime {
         rnode.mtime = at(time, now);
     }
-    // Also if it is set: a time that was shown before must not come again with other bytes.
-    let later = later_than(rnode.ctime, now);
-    rnode.ctime = set.ctime.map_or(later, |time| time.max(rnode.ctime.next()));
+    rnode.ctime = set.ctime.unwrap_or_else(|| later_than(rnode.ctime, now));
 }
 
 fn at(time: SetTime, now: Time) -> Time {

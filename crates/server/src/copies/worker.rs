@@ -21,6 +21,8 @@ use super::{BLOCK, CopyError, FOLDER, Shared, bytes_name, map, map_name};
 const SETTLES: Duration = Duration::from_secs(1);
 /// The longest time until blocks that count are remembered.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The same, if remembering them takes long.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The pause between two looks at the free space while nothing is kept.
 const IDLE: Duration = Duration::from_secs(5);
 /// Of the disk, one part in so many stays free.
@@ -81,7 +83,7 @@ impl Worker {
                 self.make_room();
                 looked = Instant::now();
                 // The maps of large files are long: they take a part of the time only.
-                pause = PAUSE.max(20 * (looked - began));
+                pause = (20 * (looked - began)).clamp(PAUSE, LONGEST_PAUSE);
             }
         }
     }

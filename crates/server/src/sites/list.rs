@@ -286,8 +286,8 @@ impl Sites {
             return is_under_way;
         }
         // A version that is lost with the power would be given twice.
-        if let Err(error) = self.wait_until_safe(invalidations) {
-            if error.code != Code::TimedOut {
+        if self.wait_until_safe(invalidations).is_err() {
+            if self.durability.invalidations() != invalidations {
                 self.write_again();
             }
             return true;

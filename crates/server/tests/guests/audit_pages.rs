@@ -71,9 +71,8 @@ fn make_dir(world: &World, guest: &Guest, dir: Handle) -> Result<(), Code> {
 /// Writes a day of the log, as an older server may have.
 pub(super) fn write_old_day(world: &World, lines: &[String]) {
     let dir = world.file("audit");
-    if !dir.exists() {
-        DirBuilder::new().mode(0o700).create(&dir).unwrap();
-    }
+    // The server may make it meanwhile.
+    DirBuilder::new().recursive(true).mode(0o700).create(&dir).unwrap();
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(dir.join(OLD_DAY));
     file.unwrap().write_all(lines.concat().as_bytes()).unwrap();
