@@ -458,12 +458,12 @@ pub enum Request {
         /// `HOST:PORT`, or nothing if it cannot be reached.
         address: Vec<u8>,
     },
-    /// Passes on the list of the volume's sites ([`limits::SITE_LIST_BYTES`]), which the server of
-    /// the first site has signed. Reply: `Done`, once that is safe, and also for one that is known;
-    /// `Invalid` if it is no list of this volume by that server, or contradicts what is known;
-    /// `Stale` if it is older than the known one, `AccessDenied` in a session of no site.
+    /// Passes on the list of the volume's sites, which the server of the first one has signed.
+    /// Reply: `Done`, once that is safe, and also for one that is known; `Invalid` if it is no list
+    /// of this volume by that server, or contradicts what is known; `Stale` if it is older than the
+    /// known one, `AccessDenied` in a session of no site.
     SiteList {
-        /// The text.
+        /// The text: at most [`SITE_LIST_BYTES`](crate::limits::SITE_LIST_BYTES).
         text: Vec<u8>,
     },
     /// Says that the asking site leaves the volume: it is the home of nothing any more. Reply:
