@@ -46,6 +46,7 @@ mod action;
 pub mod armor;
 mod assertion;
 mod conditions;
+mod decimal;
 mod error;
 mod fields;
 pub mod hex;
@@ -71,6 +72,8 @@ pub const CHAIN_LINKS: usize = 16;
 pub const CHAIN_BYTES: usize = 32 << 10;
 /// The limit for a revocation in bytes.
 pub const REVOCATION_BYTES: usize = 1 << 10;
+/// The limit for the name of a site in bytes.
+pub const SITE_NAME_BYTES: usize = 63;
 /// The limit for the address of a site in bytes.
 pub const SITE_ADDRESS_BYTES: usize = 320;
 /// The limit for the sites in a list, without the first one.

@@ -13,6 +13,7 @@ use ring::signature::Ed25519KeyPair;
 
 use crate::REVOCATION_BYTES;
 use crate::assertion::CredentialId;
+use crate::decimal::number;
 use crate::hex;
 use crate::principal::Principal;
 use crate::signature::{self, BadSignature, Signature};
@@ -152,9 +153,4 @@ impl From<Principal> for RevocationSubject {
 /// Parses a key with the quotation mark after it.
 fn key(text: &str) -> Option<Principal> {
     text.strip_suffix('"')?.parse().ok()
-}
-
-/// Parses a number in its canonical form, without a sign or leading zeros.
-fn number(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|number: &u64| number.to_string() == text)
 }

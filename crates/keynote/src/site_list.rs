@@ -13,10 +13,11 @@
 
 use ring::signature::Ed25519KeyPair;
 
+use crate::decimal::number;
 use crate::hex;
 use crate::principal::Principal;
 use crate::signature::{self, BadSignature, Signature};
-use crate::{LISTED_SITES, SITE_ADDRESS_BYTES, SITE_LIST_BYTES};
+use crate::{LISTED_SITES, SITE_ADDRESS_BYTES, SITE_LIST_BYTES, SITE_NAME_BYTES};
 
 /// The list of a volume's sites.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub struct ListedSite {
     pub site: u16,
     /// The Ed25519 public key of its server.
     pub key: [u8; 32],
-    /// Its name: 1 to 63 letters, digits, `-` and `_`.
+    /// Its name: see [`is_site_name`].
     pub name: String,
     /// The address of its server, `HOST:PORT`; empty if it cannot be reached.
     pub address: String,
@@ -157,11 +158,12 @@ fn listed(line: &str) -> Option<ListedSite> {
     fields.next().is_none().then_some(site)
 }
 
-/// Returns whether this is a valid name of a site: 1 to 63 letters, digits, `-` and `_`.
+/// Returns whether this is a valid name of a site: 1 to [`SITE_NAME_BYTES`] letters, digits, `-` and
+/// `_`.
 #[must_use]
 pub fn is_site_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    (1..=63).contains(&name.len()) && name.bytes().all(is_plain)
+    (1..=SITE_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 /// Returns whether this is an address for the list: `HOST:PORT` without blanks, so that it cannot
@@ -173,11 +175,6 @@ pub fn is_site_address(address: &str) -> bool {
     address.len() <= SITE_ADDRESS_BYTES
         && address.bytes().all(is_of_host)
         && port.is_some_and(|(_, port)| number::<u16>(port).is_some())
-}
-
-/// Parses a number in its canonical form, without a sign or leading zeros.
-fn number<T: std::str::FromStr + ToString>(text: &str) -> Option<T> {
-    text.parse().ok().filter(|number: &T| number.to_string() == text)
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ mod index;
 mod map;
 mod worker;
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -175,15 +174,11 @@ impl Copies for CopyStore {
 impl Shared {
     /// Reads a block of this number of bytes.
     fn read(&self, ino: InodeId, block: u64, bytes: usize) -> Result<Vec<u8>, CopyError> {
-        let file = self.open(&bytes_name(ino), OFlags::RDONLY)?;
+        let folder = self.folder.open_folder(FOLDER)?;
+        let file = folder.open_file(&bytes_name(ino), OFlags::RDONLY)?;
         let mut read = vec![0; bytes];
         file.read_exact_at(&mut read, block * BLOCK)?;
         Ok(read)
-    }
-
-    /// Opens a file in the folder of the copies.
-    fn open(&self, name: &str, flags: OFlags) -> Result<File, CopyError> {
-        Ok(self.folder.open_folder(FOLDER)?.open_file(name, flags)?)
     }
 }
 

@@ -41,6 +41,7 @@ impl Keeper {
         while let (Some(server), Some(doors)) = (self.server.upgrade(), self.doors.upgrade()) {
             self.look(&server, &doors);
             drop((server, doors));
+            // Nothing tells of a changed list; a look costs a lock and a comparison.
             thread::sleep(LOOK);
         }
     }

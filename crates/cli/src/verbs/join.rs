@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// How long a program waits for the other office if that is silent
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "10")]
     remote_timeout: u64,
-    /// How much of this disk copies of other offices' files may take; 0 keeps none
+    /// Bytes of this disk that copies of other offices' files may take; 0 removes them
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8GiB")]
     cache: u64,
     /// Continue in the background; the log is DIR/log

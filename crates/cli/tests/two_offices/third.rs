@@ -1,4 +1,4 @@
-//! A third office, which nobody can connect to: it joins, works with both others, and leaves.
+//! A third office, which cannot be connected to: it joins, works with both others, and leaves.
 
 use std::fs;
 use std::time::Instant;

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use pelago_keynote::key::PrivateKey;
 use pelago_keynote::{
-    LISTED_SITES, ListedSite, Principal, SITE_ADDRESS_BYTES, SITE_LIST_BYTES, SignedSiteList,
-    SiteList, is_site_address,
+    LISTED_SITES, ListedSite, Principal, SITE_ADDRESS_BYTES, SITE_LIST_BYTES, SITE_NAME_BYTES,
+    SignedSiteList, SiteList, is_site_address,
 };
-use pelago_store::rows::{SiteRow, SiteState};
+use pelago_store::rows::{self, SiteRow, SiteState};
 use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, Request, SitePeer, limits};
 
 use super::{Sites, has_joined};
@@ -24,11 +24,12 @@ use super::{Sites, has_joined};
 /// The pause before a list is sent again that did not arrive.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The limits of the wire are those of the parser.
+/// The limits of the wire and of the rows are those of the parser.
 const _: () = assert!(
     LISTED_SITES == limits::LISTED_SITES
         && SITE_LIST_BYTES == limits::SITE_LIST_BYTES
         && SITE_ADDRESS_BYTES == limits::SITE_ADDRESS_BYTES
+        && SITE_NAME_BYTES == rows::SITE_NAME_BYTES
 );
 
 /// The list of the sites, as it is known here.
@@ -309,11 +310,8 @@ impl Sites {
 
     /// Records the answer of a site to a list.
     fn list_answered(self: &Arc<Self>, site: u16, version: u64, result: Result<(), Error>) {
-        let mut known = self.list.lock();
         match result {
-            Ok(()) => {
-                known.sent.insert(site, Sent::Answered(version));
-            }
+            Ok(()) => {}
             Err(error) if matches!(error.code, Code::Stale | Code::Invalid) => {
                 tracing::error!(
                     site,
@@ -321,26 +319,17 @@ impl Sites {
                     %error,
                     "a site refuses the list of the sites: it has a newer one, or another volume"
                 );
-                known.sent.insert(site, Sent::Answered(version));
             }
             Err(error) => {
                 tracing::debug!(site, %error, "a site does not have the list of the sites yet");
-                known.sent.remove(&site);
+                // Sent again after the pause.
+                self.list.lock().sent.remove(&site);
+                return;
             }
         }
-        drop(known);
+        self.list.lock().sent.insert(site, Sent::Answered(version));
         // There may be a newer one by now.
-        self.wake_if_behind();
-    }
-
-    fn wake_if_behind(self: &Arc<Self>) {
-        let known = self.list.lock();
-        let is_older = |sent: &Sent| matches!(sent, Sent::Answered(of) if *of != known.version);
-        let is_behind = known.sent.values().any(is_older);
-        drop(known);
-        if is_behind {
-            self.wake_sender();
-        }
+        self.wake_sender();
     }
 }
 

@@ -1,6 +1,7 @@
 //! The line between two servers in one process: calls in place of a connection, with leases and
 //! recalls as a connection has them.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -41,7 +42,7 @@ pub(super) struct Ends {
     /// interrupted.
     pub(super) losing: Arc<Mutex<Losing>>,
     /// The holder of the leases of this session.
-    pub(super) holder: Arc<Mutex<Option<Weak<dyn LeaseHolder>>>>,
+    pub(super) holder: HolderOf,
 }
 
 impl Ends {
@@ -178,11 +179,24 @@ impl LeasedService for Line {
     }
 }
 
-/// The connections of the one session at a server: recalls go to its holder.
+/// The place of the holder of a session's leases.
+pub(super) type HolderOf = Arc<Mutex<Option<Weak<dyn LeaseHolder>>>>;
+
+/// The connections of other sites' sessions at a server: recalls go to their holders.
 pub(super) struct Recalls {
     pub(super) service: Arc<dyn SessionService>,
-    pub(super) session: SessionId,
-    pub(super) holder: Arc<Mutex<Option<Weak<dyn LeaseHolder>>>>,
+    pub(super) holders: Mutex<HashMap<SessionId, HolderOf>>,
+}
+
+impl Recalls {
+    /// Returns those of a server, which has them recalled from now on.
+    pub(super) fn of(server: &Server) -> Arc<Self> {
+        let recalls =
+            Arc::new(Self { service: server.session_service(), holders: Mutex::default() });
+        let connections: Weak<dyn Connections> = Arc::<Self>::downgrade(&recalls);
+        recalls.service.set_connections(connections);
+        recalls
+    }
 }
 
 impl Connections for Recalls {
@@ -193,12 +207,13 @@ impl Connections for Recalls {
     fn recall(&self, session: SessionId, number: u64, recalled: &Recalled) {
         let service = Arc::clone(&self.service);
         let answer = Box::new(move || service.recalled(session, number));
-        let holder = self.holder.lock().as_ref().and_then(Weak::upgrade);
+        let holder = self.holders.lock().get(&session).cloned();
+        let holder = holder.and_then(|holder| holder.lock().as_ref().and_then(Weak::upgrade));
         match (holder, recalled) {
-            (Some(holder), Recalled::Things(touched)) if session == self.session => {
+            (Some(holder), Recalled::Things(touched)) => {
                 holder.recalled(touched.clone().into(), answer);
             }
-            _ => answer(),
+            (None, _) | (_, Recalled::Everything) => answer(),
         }
     }
 }

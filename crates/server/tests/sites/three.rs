@@ -1,51 +1,18 @@
 //! Three sites: each reaches both others, and knows them by the list of the first one.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use pelago_keynote::{ListedSite, SiteList};
 use pelago_server::{InviteError, Joining, LeaveError, Neighbour, Options, Server};
 use pelago_store::volume::VolumeId;
-use pelago_wire::{
-    Code, Connections, Handle, LeaseHolder, LeasedService, NewMode, Recalled, Reply, Request,
-    SessionId, SessionService, SitePeer,
-};
+use pelago_wire::{Code, Handle, LeasedService, NewMode, Reply, Request, SessionId, SitePeer};
 
-use super::line::{Ends, Line};
+use super::line::{Ends, Line, Recalls};
 use super::world::{
     FAR, ask, begin, client, founded, key, lookup, options, public, refusal, sentence, wait_for,
 };
 use crate::harness::rig::{entry, name};
-
-type Holder = Arc<Mutex<Option<Weak<dyn LeaseHolder>>>>;
-
-/// The sessions of other sites at a server: recalls go to their holders.
-struct Routes {
-    service: Arc<dyn SessionService>,
-    holders: Mutex<HashMap<SessionId, Holder>>,
-}
-
-impl Connections for Routes {
-    fn suspend(&self) {}
-
-    fn resume(&self) {}
-
-    fn recall(&self, session: SessionId, number: u64, recalled: &Recalled) {
-        let service = Arc::clone(&self.service);
-        let answer = Box::new(move || service.recalled(session, number));
-        let holder = self.holders.lock().get(&session).cloned();
-        let holder = holder.and_then(|holder| holder.lock().as_ref().and_then(Weak::upgrade));
-        match (holder, recalled) {
-            (Some(holder), Recalled::Things(touched)) => {
-                holder.recalled(touched.clone().into(), answer);
-            }
-            _ => answer(),
-        }
-    }
-}
 
 /// The number of the key of a site's server.
 const fn key_of(site: u16) -> u8 {
@@ -60,7 +27,7 @@ const fn ticket_of(site: u16) -> u8 {
 /// Three servers of one volume: the first one, and two that have joined.
 struct Three {
     servers: [Arc<Server>; 3],
-    routes: [Arc<Routes>; 3],
+    routes: [Arc<Recalls>; 3],
     /// Cuts the lines to a site.
     cuts: [Arc<AtomicBool>; 3],
     folder: tempfile::TempDir,
@@ -81,13 +48,7 @@ impl Three {
         let joined = [1, 2].map(|site| Arc::new(joined(&folder, volume, site).unwrap()));
         let [berlin, rome] = joined;
         let servers = [first, berlin, rome];
-        let routes = servers.each_ref().map(|server| {
-            let service = server.session_service();
-            let routes = Arc::new(Routes { service, holders: Mutex::default() });
-            let connections: Weak<dyn Connections> = Arc::<Routes>::downgrade(&routes);
-            routes.service.set_connections(connections);
-            routes
-        });
+        let routes = servers.each_ref().map(|server| Recalls::of(server));
         let three = Self { servers, routes, cuts: Default::default(), folder };
         (0..3).for_each(|site| three.connect(site));
         // The others join: each tells the first one where it is.
@@ -146,10 +107,6 @@ impl Three {
     fn remove_dir(&self, site: usize, dir: Handle, text: &str) -> Result<Reply, Code> {
         let request = Request::RemoveDir { dir, name: name(text) };
         ask(&self.servers[site], SessionId::DIRECT, request)
-    }
-
-    fn rome_dir(&self) -> PathBuf {
-        self.folder.path().join("rome")
     }
 }
 
@@ -336,5 +293,4 @@ fn two_sites_work_on_without_the_first_one() {
     let deep = three.make_dir(1, rome, "deep").unwrap();
     assert_eq!(lookup(&three.servers[2], rome, "deep"), Ok(deep));
     three.remove_dir(2, rome, "deep").unwrap();
-    assert!(three.rome_dir().exists());
 }

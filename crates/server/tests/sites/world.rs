@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -13,8 +12,8 @@ use pelago_net::key::PrivateKey;
 use pelago_server::{Joining, Neighbour, Options, Server};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
-    Bulk, Code, Connections, Context, Done, Handle, NewMode, RecordedPeer, RenameFlags, Reply,
-    Request, RequestId, SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal,
+    Bulk, Code, Context, Done, Handle, NewMode, RecordedPeer, RenameFlags, Reply, Request,
+    RequestId, SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal,
 };
 
 use super::line::{Ends, Line, Losing, Recalls};
@@ -125,11 +124,6 @@ impl Offices {
             line(&berlin, to_berlin.unwrap(), &Arc::default()),
         ];
         let recalls = [connect(&berlin, lines[0].clone()), connect(&first, lines[1].clone())];
-        let recalls = recalls.map(Arc::new);
-        for recalls in &recalls {
-            let connections: Weak<dyn Connections> = Arc::<Recalls>::downgrade(recalls);
-            recalls.service.set_connections(connections);
-        }
         Self { first, berlin, is_cut, is_silent, losing, sent, lines, _recalls: recalls, folder }
     }
 
@@ -164,14 +158,10 @@ impl Offices {
     }
 }
 
-/// Tells a server how to reach another one, and how to recall what the other one has leased.
-fn connect(from: &Server, ends: Ends) -> Recalls {
-    let there = ends.there.upgrade().unwrap();
-    let recalls = Recalls {
-        service: there.session_service(),
-        session: ends.session,
-        holder: Arc::clone(&ends.holder),
-    };
+/// Tells a server how to reach another one, and that one how to recall what it has leased.
+fn connect(from: &Server, ends: Ends) -> Arc<Recalls> {
+    let recalls = Recalls::of(&ends.there.upgrade().unwrap());
+    recalls.holders.lock().insert(ends.session, Arc::clone(&ends.holder));
     from.set_connect(Box::new(move |_| Some(Arc::new(Line(ends.clone())))));
     recalls
 }
