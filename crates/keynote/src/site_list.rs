@@ -158,8 +158,8 @@ fn listed(line: &str) -> Option<ListedSite> {
     fields.next().is_none().then_some(site)
 }
 
-/// Returns whether this is a valid name of a site: 1 to [`SITE_NAME_BYTES`] letters, digits, `-` and
-/// `_`.
+/// Returns whether this is a valid name of a site: 1 to [`SITE_NAME_BYTES`] letters, digits, `-`
+/// and `_`.
 #[must_use]
 pub fn is_site_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
