@@ -1,11 +1,11 @@
 //! Decodes any bytes as a request, unchanged and with each request number that exists. A decoded
-//! request encodes to the same bytes: a request has one form.
+//! request encodes to the same bytes: a request has one form. So has an origin before it.
 #![no_main]
 
 use std::ops::Range;
 
 use libfuzzer_sys::fuzz_target;
-use pelago_wire::codec::{REQUESTS, decode_call, encode_call};
+use pelago_wire::codec::{REQUESTS, decode_call, decode_origin, encode_call, encode_origin};
 use pelago_wire::limits;
 
 /// The bytes of the number of the request.
@@ -13,6 +13,12 @@ const NUMBER: Range<usize> = 16..18;
 
 fuzz_target!(|bytes: &[u8]| {
     decode(bytes);
+    if let Ok((origin, call)) = decode_origin(bytes) {
+        let mut encoded = Vec::new();
+        encode_origin(&origin, &mut encoded);
+        encoded.extend(call);
+        assert_eq!(encoded, bytes);
+    }
     let mut known = bytes.to_vec();
     if known.len() < NUMBER.end {
         return;

@@ -27,7 +27,7 @@ use pelago_store::rows::{self, Row, Stamp};
 use pelago_store::table::Batch;
 use pelago_wire::id_map::KeyedMap;
 use pelago_wire::{
-    Context, InodeId, Reply, RequestId, SessionId, SessionRecord, Time, WriteEra, codec,
+    Context, InodeId, Origin, Reply, RequestId, SessionId, SessionRecord, Time, WriteEra, codec,
 };
 
 /// The most stored replies that one batch deletes.
@@ -237,7 +237,10 @@ impl RequestKey {
     /// Returns the key of a mutation; `None` for direct calls and for requests that may run twice.
     #[must_use]
     pub fn of(context: &Context) -> Option<Self> {
-        let Context { session, mutation, acknowledged, .. } = *context;
+        let Context { session, mutation, acknowledged, origin, .. } = *context;
+        if let Some(Origin { session, mutation, acknowledged, .. }) = origin {
+            return Some(Self { session, request: RequestId(mutation), acknowledged });
+        }
         let key = Self { session, request: RequestId(mutation), acknowledged };
         (session != SessionId::DIRECT && mutation > 0).then_some(key)
     }

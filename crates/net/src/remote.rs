@@ -12,7 +12,7 @@ use std::{fmt, thread};
 
 use pelago_wire::{
     Bulk, Context, Done, Error, Granted, LeaseHolder, LeasedDone, LeasedService, OpenId, Reply,
-    Request, Service, Then, codec,
+    Request, Service, SessionId, Then, codec,
 };
 
 use crate::key::PrivateKey;
@@ -231,6 +231,7 @@ impl Remote {
         };
         let mut call = Call::new(context.request, request, body, bulk, done);
         call.is_first = is_first;
+        call.origin = context.origin.filter(|_| call.is_mutation);
         self.calls.begin(call);
     }
 }
@@ -293,6 +294,10 @@ impl LeasedService for Remote {
 
     fn has_lost_lock(&self, open: OpenId) -> bool {
         self.calls.has_lost_lock(open)
+    }
+
+    fn end_origin(&self, session: SessionId) {
+        self.calls.end_origin(session);
     }
 
     fn when_settled(&self, then: Then) {

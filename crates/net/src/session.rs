@@ -118,6 +118,9 @@ pub(crate) enum Violation {
     /// A cancel without a mutation number.
     #[error("a cancel has no mutation number")]
     ShortCancel,
+    /// The end of an origin without its session.
+    #[error("the end of an origin has no session")]
+    ShortOriginEnd,
     /// A message that a client does not send.
     #[error("an unexpected message of kind {0:?}")]
     Unexpected(FrameKind),
@@ -144,20 +147,29 @@ impl Session {
     }
 
     /// Returns a session of the server's last run. It waits for its client.
-    pub(crate) fn of_last_run(id: SessionId, record: SessionRecord, share: SessionShare) -> Self {
+    pub(crate) fn of_last_run(
+        id: SessionId,
+        nonce: [u8; 16],
+        peer: Peer,
+        share: SessionShare,
+    ) -> Self {
         let mut state = State::new(ServerSession::of_earlier_run());
         state.is_known = true;
         state.is_used = true;
         share.widen();
-        let peer = Peer::from(record.peer);
         let returned = OnceLock::new();
         let recorded = AtomicBool::new(true);
-        Self { id, nonce: record.nonce, peer, returned, share, recorded, state: Mutex::new(state) }
+        Self { id, nonce, peer, returned, share, recorded, state: Mutex::new(state) }
     }
 
     /// Returns the peer.
     pub(crate) fn peer(&self) -> Peer {
         self.returned.get().map_or(self.peer, |grant| Peer::Guest(*grant))
+    }
+
+    /// Returns whether the session is that of another site's server.
+    pub(crate) fn is_site(&self) -> bool {
+        matches!(self.peer(), Peer::Site(_))
     }
 
     /// Returns whether the session is that of the client which says this hello.
@@ -571,8 +583,7 @@ mod tests {
     fn a_session_that_goes_on_after_a_pause_has_a_term_from_then_on() {
         let share = SessionShare::new(limits::SESSION_BYTES, Arc::new(PeerRecord::default()));
         let account = Arc::clone(&share.account);
-        let record = SessionRecord::new([1; 16], RecordedPeer::User(0));
-        let session = Session::of_last_run(SessionId::new(1, 1), record, share);
+        let session = Session::of_last_run(SessionId::new(1, 1), [1; 16], Peer::User(0), share);
         let heard = boot_time();
         let reader = Arc::new(Reader) as Arc<dyn Resume>;
         account.pause(&reader, Token(1));

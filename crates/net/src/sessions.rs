@@ -107,8 +107,9 @@ impl Sessions {
         earlier.sort_by_key(|(id, _)| *id);
         let mut table = self.table.lock();
         for (id, record) in earlier {
-            let share = self.share(&table, Peer::from(record.peer));
-            table.insert(id, Arc::new(Session::of_last_run(id, record, share)));
+            let Some(peer) = Peer::of_record(record.peer) else { continue };
+            let share = self.share(&table, peer);
+            table.insert(id, Arc::new(Session::of_last_run(id, record.nonce, peer, share)));
         }
     }
 
@@ -278,10 +279,10 @@ impl Sessions {
     /// here and, after a start, a new one; others would wait for the leases of the old one. Called
     /// at the first frame of a session: its server lives, and that of each older session is dead.
     pub(crate) fn end_earlier(&self, session: &Session) {
-        let peer = session.peer();
-        if !matches!(peer, Peer::Site(_)) {
+        if !session.is_site() {
             return;
         }
+        let peer = session.peer();
         let is_earlier = |other: &Arc<Session>| other.peer() == peer && other.id < session.id;
         for earlier in self.all().into_iter().filter(is_earlier) {
             self.end(&earlier, "its site's server has started again");

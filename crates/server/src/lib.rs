@@ -41,6 +41,7 @@ mod locks;
 mod memory;
 mod mirror;
 mod mirrors;
+mod origins;
 mod other_sessions;
 mod ownership;
 mod policy;

@@ -45,6 +45,7 @@ mod guests;
 mod leases;
 mod locks;
 mod names;
+mod origins;
 mod replay;
 mod session_end;
 mod sessions;
@@ -252,7 +253,10 @@ impl Service for LocalService {
             Asker::Trusted if self.dispatcher.parts.sites.is_alone() => {
                 self.dispatcher.dispatch_local(context, submission)
             }
-            Asker::Trusted => self.dispatcher.dispatch_to_home(context, submission),
+            Asker::Trusted => match context.origin {
+                Some(origin) => self.dispatcher.dispatch_for_origin(origin, context, submission),
+                None => self.dispatcher.dispatch_to_home(context, submission),
+            },
             Asker::Guest(guest) => self.dispatcher.dispatch_for_guest(guest, context, submission),
             Asker::AbsentGuest => Some(Err(Code::Stale.into())),
         }

@@ -30,6 +30,7 @@ pub use self::leaving::LeaveError;
 use self::list::{KnownList, WakesSender};
 use crate::chains::Chains;
 use crate::copies::{CopyStatus, CopyStore};
+use crate::origins::Origins;
 use crate::unfinished::Unfinished;
 use crate::upstream::Upstream;
 
@@ -63,6 +64,8 @@ pub(crate) struct SiteRows {
     pub(crate) chains: Chains,
     /// Changes of two sites that the last run has not finished.
     pub(crate) unfinished: Unfinished,
+    /// Clients of other sites.
+    pub(crate) origins: Origins,
 }
 
 /// The sites of the volume.
@@ -103,6 +106,8 @@ pub(crate) struct Sites {
     pub(crate) writes_chains: AtomicBool,
     /// Changes of two sites that were cut short. A leaf lock.
     pub(crate) unfinished: Arc<Mutex<Unfinished>>,
+    /// Clients of other sites whose mutations come here.
+    pub(crate) origins: Origins,
 }
 
 /// The server of another site, as it can be reached.
@@ -149,7 +154,7 @@ impl Sites {
             (Some(folder), Some(bytes)) => Some(Arc::new(CopyStore::new(folder.clone(), bytes))),
             (None, _) | (_, None) => None,
         };
-        let SiteRows { others, list, chains, unfinished } = rows;
+        let SiteRows { others, list, chains, unfinished, origins } = rows;
         let list = Mutex::new(list.and_then(KnownList::stored).unwrap_or_default());
         let has_others =
             own != InodeId::ROOT.site() || others.iter().any(|(_, row)| has_joined(row));
@@ -178,6 +183,7 @@ impl Sites {
             chains: Mutex::new(chains),
             writes_chains: AtomicBool::new(false),
             unfinished: Arc::new(Mutex::new(unfinished)),
+            origins,
         }
     }
 

@@ -34,6 +34,7 @@ use tempfile::TempDir;
 use crate::chains::Chains;
 use crate::grace::Grace;
 use crate::group_commit::GroupCommit;
+use crate::origins::Origins;
 use crate::policy::Policy;
 use crate::pool::Pool;
 use crate::recovery::{self, Measured};
@@ -68,6 +69,7 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
             list: None,
             chains: Chains::new(0, Vec::new()),
             unfinished: Unfinished::default(),
+            origins: Origins::default(),
         },
         timeout: Duration::from_secs(10),
         copy_bytes: None,

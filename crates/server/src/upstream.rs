@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_holder::{Copies, Holder};
 use pelago_wire::{
-    Bulk, Context, DataPath, Done, Error, LeasedService, OpenId, Reply, Request, RequestId,
+    Bulk, Context, DataPath, Done, Error, LeasedService, OpenId, Origin, Reply, Request, RequestId,
     Service, SessionId, Then,
 };
 
@@ -124,6 +124,7 @@ impl Upstream {
     /// Ends the opens of a session at the other site.
     pub(crate) fn end_session(self: &Arc<Self>, session: SessionId) {
         let ended = self.numbers.lock().end_session(session);
+        self.line.end_origin(session);
         for open in ended {
             let context = Context::direct(0, 0);
             let release = Request::Release { open };
@@ -131,11 +132,40 @@ impl Upstream {
         }
     }
 
-    /// Sends a request, and calls `done` with its reply: before this returns, or later on any
-    /// thread.
+    /// Passes on the request of a client, and calls `done` with its reply: before this returns, or
+    /// later on any thread. `may_be_repeated`: an earlier run may have passed it on. The other site
+    /// carries it out once.
+    pub(crate) fn pass_on(
+        self: &Arc<Self>,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        may_be_repeated: bool,
+        done: Done,
+    ) {
+        let Context { session, mutation, acknowledged, .. } = *context;
+        // The programs of the own mount end with this run.
+        let is_numbered = !is_own_mount(session) && mutation > 0;
+        let origin = Origin { session, mutation, acknowledged, may_be_repeated };
+        self.send(context, is_numbered.then_some(origin), request, bulk, done);
+    }
+
+    /// Sends a request that is a part of another one, and calls `done` with its reply: before this
+    /// returns, or later on any thread.
     pub(crate) fn ask(
         self: &Arc<Self>,
         context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        done: Done,
+    ) {
+        self.send(context, None, request, bulk, done);
+    }
+
+    fn send(
+        self: &Arc<Self>,
+        context: &Context,
+        origin: Option<Origin>,
         mut request: Request,
         bulk: Bulk<'_>,
         done: Done,
@@ -150,8 +180,8 @@ impl Upstream {
         let number = RequestId(self.next.fetch_add(1, Ordering::Relaxed));
         // By its session the holder knows the writes of the own mount, which it may hold back.
         let session = context.session;
-        let there =
-            Context { session, request: number, ..Context::direct(context.uid, context.gid) };
+        let caller = Context::direct(context.uid, context.gid);
+        let there = Context { session, request: number, origin, ..caller };
         let cancelled_as = CancelKey::from(context);
         let can_be_cancelled = context.request != RequestId(0);
         if can_be_cancelled {

@@ -14,11 +14,12 @@ pub use tables::{REPLIES, REQUESTS};
 
 use crate::attr::{Attr, Time};
 use crate::error::{Code, Error};
-use crate::id::Handle;
+use crate::id::{Handle, SessionId};
 use crate::leases::{Granted, Leases};
 use crate::local_cache::Recalled;
 use crate::reply::{DirEntry, Entry, Reply};
 use crate::request::Request;
+use crate::service::Origin;
 use crate::{limits, reserved};
 
 mod access;
@@ -93,8 +94,11 @@ const _: () = assert!(RecalledThings::MOST <= limits::RECALL_BYTES, "every recal
 const _: () = assert!(MOST_ANSWER <= limits::FRAME_BODY_BYTES, "every reply fits a frame");
 const _: () = assert!(ErrorPayload::MOST <= tables::MOST_REPLY, "every error fits a frame");
 
-/// Bytes of the longest body that a client sends: of a request, or of one that is replayed.
-pub const CLIENT_BODY_BYTES: usize = MOST_REPLAYED + MOST_CALL;
+/// Bytes of the longest body that a client sends: of a request that is passed on and replayed.
+pub const CLIENT_BODY_BYTES: usize = ORIGIN_BYTES + MOST_REPLAYED + MOST_CALL;
+
+/// Bytes of an origin.
+pub const ORIGIN_BYTES: usize = 25;
 
 /// The bytes of the mutation number in the body of a request: after user and group.
 pub const MUTATION: std::ops::Range<usize> = 8..16;
@@ -163,6 +167,32 @@ pub fn decode_replay(body: &[u8]) -> Result<(Replayed, &[u8]), DecodeError> {
     let time = <Option<Time> as Field>::take(from.at("the replay's time"))?;
     let call = from.bytes(from.left())?;
     Ok((Replayed { stamp, node, time }, call))
+}
+
+/// Appends the origin of a request, which precedes its body in a frame that passes it on.
+pub fn encode_origin(origin: &Origin, out: &mut Vec<u8>) {
+    let Origin { session, mutation, acknowledged, may_be_repeated } = origin;
+    let put = u64::put(&session.0, out)
+        .and_then(|()| u64::put(mutation, out))
+        .and_then(|()| u64::put(acknowledged, out))
+        .and_then(|()| bool::put(may_be_repeated, out));
+    debug_assert!(put.is_ok(), "none of these has a limit");
+}
+
+/// Decodes an origin. Returns the bytes after it, too.
+///
+/// # Errors
+/// Returns [`DecodeError`] if the body does not begin with an origin.
+pub fn decode_origin(body: &[u8]) -> Result<(Origin, &[u8]), DecodeError> {
+    let mut from = Reader::new(body, "a request that is passed on");
+    let origin = Origin {
+        session: SessionId(u64::take(from.at("the session of the origin"))?),
+        mutation: u64::take(from.at("the mutation of the origin"))?,
+        acknowledged: u64::take(from.at("the acknowledged mutation of the origin"))?,
+        may_be_repeated: bool::take(from.at("the repetition of the origin"))?,
+    };
+    let rest = from.bytes(from.left())?;
+    Ok((origin, rest))
 }
 
 /// Appends the body of the answer to a request. The caller sends [`Reply::bulk`] after it.

@@ -3,6 +3,7 @@
 //! The bulk bytes are those of a file. They follow the body, so that a receiver reads them straight
 //! into memory of their own.
 
+use crate::codec::ORIGIN_BYTES;
 use crate::{limits, reserved};
 
 /// Bytes of a header.
@@ -10,6 +11,12 @@ pub const HEADER_BYTES: usize = 32;
 
 /// Bytes of the body of a cancel: a mutation number, 0 for a request that is no mutation.
 pub const CANCEL_BYTES: usize = 8;
+
+/// Bytes of the body of a cancel of a request that was passed on: as of a cancel, and its origin.
+pub const FORWARD_CANCEL_BYTES: usize = CANCEL_BYTES + ORIGIN_BYTES;
+
+/// Bytes of the body of the end of an origin: the id of a session.
+pub const ORIGIN_ENDS_BYTES: usize = 8;
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal, $body:expr;)+) => {
@@ -79,6 +86,14 @@ kinds! {
     /// The credentials of a guest: the client's second frame, and only if its hello says that it is
     /// one.
     Present = 15, limits::CHAIN_BYTES;
+    /// A request that the server of a site passes on for a client, with its origin.
+    Forward = 16, limits::FRAME_BODY_BYTES;
+    /// As [`FrameKind::Replay`], of a request that was passed on.
+    ForwardReplay = 17, limits::FRAME_BODY_BYTES;
+    /// As [`FrameKind::Cancel`], of a request that was passed on.
+    ForwardCancel = 18, FORWARD_CANCEL_BYTES;
+    /// The session of a client has ended, so that it repeats nothing. The body is its id.
+    OriginEnds = 19, ORIGIN_ENDS_BYTES;
     /// A part of a group, which a primary sends to its mirror ([`crate::mirror`]).
     Group = 20, limits::FRAME_BODY_BYTES;
     /// The state of a mirror, and its answer to a group.
@@ -99,6 +114,9 @@ impl FrameKind {
                 | Self::Reply
                 | Self::Cancel
                 | Self::Replay
+                | Self::Forward
+                | Self::ForwardReplay
+                | Self::ForwardCancel
                 | Self::Recall
                 | Self::Recalled
         )
@@ -118,7 +136,9 @@ impl FrameKind {
     #[must_use]
     pub const fn bulk_limit(self) -> usize {
         match self {
-            Self::Request | Self::Reply | Self::Replay => limits::FRAME_BULK_BYTES,
+            Self::Request | Self::Reply | Self::Replay | Self::Forward | Self::ForwardReplay => {
+                limits::FRAME_BULK_BYTES
+            }
             _ => 0,
         }
     }

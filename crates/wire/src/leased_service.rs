@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::attr::Attr;
 use crate::error::Error;
-use crate::id::{InodeId, OpenId};
+use crate::id::{InodeId, OpenId, SessionId};
 use crate::leases::Granted;
 use crate::local_cache::{Then, Touched};
 use crate::name::Name;
@@ -39,6 +39,10 @@ pub trait LeasedService: Service {
     ///
     /// [`Granted::may_be_done`]: crate::Granted::may_be_done
     fn when_settled(&self, then: Then);
+
+    /// Says that a session has ended for which the server of a site has passed on requests: its
+    /// client repeats nothing. The message may be lost.
+    fn end_origin(&self, _session: SessionId) {}
 
     /// Sets the holder of the leases. A second call does nothing.
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>);

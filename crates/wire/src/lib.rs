@@ -35,7 +35,7 @@ pub use process::{ModeRights, Permissions, Process};
 pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
 pub use request::Request;
 pub use search::{Asker, Hit, Search, SearchAt, SearchPage, SearchPlace, TagPage, Tags};
-pub use service::{Bulk, Context, Done, Service};
+pub use service::{Bulk, Context, Done, Origin, Service};
 pub use session_service::{
     Connections, GuestGrant, GuestRefusal, LeaseMoment, LeasedAnswer, RecordedPeer, Served,
     SessionRecord, SessionService, SitePeer, SiteRefusal,

@@ -302,6 +302,9 @@ pub const LOCK_WAITERS: usize = 4096;
 /// Those of one session of a site's server that wait at another site: all its sessions share one
 /// there.
 pub const SITE_LOCK_WAITERS: usize = LOCK_WAITERS / 4;
+/// Clients of one site whose mutations another site's server knows, so that each is carried out
+/// once. One more takes the place of the one that was silent for longest.
+pub const SITE_ORIGINS: usize = 1024;
 /// Those of all sessions of one peer. One more is answered `NoLocks`.
 pub const PEER_LOCK_WAITERS: usize = 1 << 14;
 /// Bytes of a block of a file that is sent in any order; the last one of a file may have fewer.

@@ -24,16 +24,8 @@ const fn range(first: u16, last: u16, name: &'static str) -> Reserved {
 }
 
 /// Kinds of frames.
-pub const FRAMES: &[Reserved] = &[
-    one(16, "Forward"),
-    one(17, "ForwardReplay"),
-    one(18, "ForwardCancel"),
-    one(19, "OriginEnds"),
-    one(22, "Digests"),
-    one(24, "Query"),
-    one(25, "Answer"),
-    one(26, "Summary"),
-];
+pub const FRAMES: &[Reserved] =
+    &[one(22, "Digests"), one(24, "Query"), one(25, "Answer"), one(26, "Summary")];
 
 /// Requests.
 pub const REQUESTS: &[Reserved] = &[

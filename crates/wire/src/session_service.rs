@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use std::sync::Weak;
 
 use crate::attr::Attr;
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::id::{Handle, InodeId, SessionId};
 use crate::leases::Leases;
 use crate::local_cache::Recalled;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::service::Service;
+use crate::service::{Origin, Service};
 use crate::write_era::WriteEra;
 
 /// The facts of a server that a session gets when it begins.
@@ -60,6 +60,14 @@ pub enum RecordedPeer {
     Guest([u8; 32]),
     /// The server of another site of the volume.
     Site(SitePeer),
+    /// A client of another site, whose requests come over the session of that site's server. No
+    /// connection has the session, which only stores replies.
+    Origin {
+        /// The number of the site.
+        site: u16,
+        /// The client's session there.
+        session: SessionId,
+    },
 }
 
 /// The server of another site, at the other end of a session.
@@ -160,6 +168,8 @@ pub struct LeasedAnswer<'a> {
     pub names: Option<InodeId>,
     /// The number of the mutation; 0 if the request changes nothing.
     pub mutation: u64,
+    /// The origin of the mutation, if another site's server has passed it on.
+    pub origin: Option<Origin>,
     /// The request opens a file for writing.
     pub opens_for_writing: bool,
     /// The reply or the error. Attributes in it that are not leased become volatile.
@@ -316,6 +326,21 @@ pub trait SessionService: Service {
 
     /// Ends a session: its open files are released, and the next run does not know it.
     fn end_session(&self, session: SessionId);
+
+    /// Returns the session here for the session of a client at another site, for which the server
+    /// of that site, in this session, passes on a mutation. It has stored replies, and nothing
+    /// else. A new one is recorded when this returns.
+    ///
+    /// # Errors
+    /// `Io` if the mutation may be a repetition, and the session is not known: its replies are
+    /// gone. Those of the table. A service may have no sites.
+    fn origin(&self, _session: SessionId, _origin: &Origin) -> Result<SessionId, Error> {
+        Err(Code::AccessDenied.into())
+    }
+
+    /// Ends the session here for a session that has ended at another site. `session` is that of the
+    /// site's server.
+    fn end_origin(&self, _session: SessionId, _ended: SessionId) {}
 
     /// Returns a moment, for [`SessionService::lease`].
     fn lease_moment(&self) -> LeaseMoment {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pelago_wire::{LeasedDone, Reply, Request, RequestId};
+use pelago_wire::{LeasedDone, Origin, Reply, Request, RequestId};
 
 use crate::remote::role::OpenUse;
 
@@ -12,6 +12,8 @@ pub(super) struct Call {
     /// The caller's number, by which it cancels; 0 if it does not.
     pub(super) caller: RequestId,
     pub(super) is_mutation: bool,
+    /// The mutation of another client that this server passes on.
+    pub(super) origin: Option<Origin>,
     /// It waits for a lock: other requests do not wait for its end.
     pub(super) waits: bool,
     /// It goes before requests that wait for their turn.
@@ -45,6 +47,7 @@ impl Call {
         Self {
             caller,
             is_mutation: request.is_mutation(),
+            origin: None,
             waits,
             is_first: false,
             was_buffered: request.kept_back().is_some(),

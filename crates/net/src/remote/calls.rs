@@ -14,8 +14,8 @@ use pelago_wire::codec::{DecodedReply, ReplyStamp};
 use pelago_wire::frame::Header;
 use pelago_wire::handshake::Welcome;
 use pelago_wire::{
-    Code, Error, FileKind, Granted, LeasedDone, Leases, OpenId, Reply, RequestId, SessionId, Then,
-    codec, limits,
+    Code, Error, FileKind, Granted, LeasedDone, Leases, OpenId, Origin, Reply, RequestId,
+    SessionId, Then, codec, limits,
 };
 
 use crate::clock::boot_time;
@@ -44,6 +44,8 @@ const REFUSED: Code = Code::AccessDenied;
 pub(super) struct UnderWay {
     pub(super) caller: RequestId,
     pub(super) mutation: u64,
+    /// As in [`Call`].
+    pub(super) origin: Option<Origin>,
     pub(super) waits: bool,
     /// Its caller has cancelled it. The cancel is repeated with the request.
     pub(super) is_cancelled: bool,
@@ -375,6 +377,12 @@ impl Calls {
         settled.into_iter().for_each(|then| then());
     }
 
+    /// Tells the server that a session has ended for which requests were passed on. Without a
+    /// connection it is not told.
+    pub(super) fn end_origin(&self, session: SessionId) {
+        self.state.lock().send_origin_ends(session);
+    }
+
     /// Returns whether a lock was lost that was set through this open.
     pub(super) fn has_lost_lock(&self, open: OpenId) -> bool {
         self.lost_locks.load(Ordering::Acquire) && self.state.lock().locks.is_lost(open)
@@ -431,6 +439,7 @@ impl State {
         let Call {
             caller,
             is_mutation,
+            origin,
             waits,
             mut body,
             bulk,
@@ -455,6 +464,7 @@ impl State {
         let call = UnderWay {
             caller,
             mutation,
+            origin,
             waits,
             is_cancelled: false,
             body,

@@ -113,6 +113,7 @@ impl State {
         let call = UnderWay {
             caller: RequestId(0),
             mutation: 0,
+            origin: None,
             waits: false,
             is_cancelled: false,
             body: Arc::clone(&body),
@@ -185,7 +186,8 @@ impl State {
     }
 
     /// Handles the end of the session at the server. It is unknown whether a mutation under way was
-    /// carried out, so that it fails. Other requests are repeated in the new session.
+    /// carried out, so that it fails, unless the server knows it by its origin. Other requests are
+    /// repeated in the new session.
     fn lose_session(&mut self) -> Vec<Answered> {
         tracing::warn!("the server has ended the session; another one begins");
         let mut old = std::mem::take(&mut self.under_way);
@@ -199,7 +201,7 @@ impl State {
             let call = old.get(&number);
             call.is_some_and(|call| match call.mutation {
                 0 => call.done.is_some(),
-                _ => call.opens.is_repeatable(),
+                _ => call.opens.is_repeatable() || call.origin.is_some(),
             })
         };
         for (number, numbers) in self.machine.renumber(is_kept) {
@@ -209,6 +211,9 @@ impl State {
                 set_mutation(&mut body, numbers.mutation);
                 call.mutation = numbers.mutation;
                 call.body = body.into();
+                if let Some(origin) = &mut call.origin {
+                    origin.may_be_repeated = true;
+                }
                 self.under_way.insert(numbers.number, call);
             }
         }

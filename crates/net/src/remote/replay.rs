@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pelago_wire::codec::{self, Replayed, ReplyStamp};
 use pelago_wire::frame::FrameKind;
-use pelago_wire::{Code, Error, OpenId, Reply, limits};
+use pelago_wire::{Code, Error, OpenId, Origin, Reply, limits};
 
 use super::calls::{State, UnderWay};
 use super::replay_log::ReplayEntry;
@@ -37,7 +37,8 @@ impl State {
         let node = made.or_else(written);
         let body = Arc::clone(&call.body);
         let bulk = Arc::clone(&call.bulk);
-        let entry = ReplayEntry { body, bulk, opens: call.opens, made, node, time };
+        let origin = call.origin;
+        let entry = ReplayEntry { body, bulk, origin, opens: call.opens, made, node, time };
         self.replay_log.insert(number, entry, stamp);
         self.ping_if_half_full();
     }
@@ -114,7 +115,8 @@ impl State {
             let replayed = Replayed { stamp, node: entry.node, time: entry.time };
             let body = Arc::clone(&entry.body);
             let bulk = Arc::clone(&entry.bulk);
-            self.send_replay(number, &replayed, body, bulk);
+            let origin = entry.origin;
+            self.send_replay(number, &replayed, origin.as_ref(), body, bulk);
         }
         for (open, request) in self.opens.late_requests() {
             let stamp = request.describe().subjects.each_inode().find_map(|ino| made.get(&ino));
@@ -125,7 +127,7 @@ impl State {
             match self.begin_own(&request, Role::Reopens(open)) {
                 Ok((number, body)) => {
                     let replayed = Replayed { stamp, node: None, time: None };
-                    self.send_replay(number, &replayed, body, Arc::default());
+                    self.send_replay(number, &replayed, None, body, Arc::default());
                 }
                 Err(code) => {
                     self.opens.reopened(open, Err(code));
@@ -134,12 +136,26 @@ impl State {
         }
     }
 
-    fn send_replay(&mut self, number: u64, replayed: &Replayed, body: Arc<[u8]>, bulk: Arc<[u8]>) {
+    fn send_replay(
+        &mut self,
+        number: u64,
+        replayed: &Replayed,
+        origin: Option<&Origin>,
+        body: Arc<[u8]>,
+        bulk: Arc<[u8]>,
+    ) {
         let Some(link) = &self.link else { return };
-        let mut start = Vec::with_capacity(64);
+        let mut start = Vec::with_capacity(96);
+        let kind = match origin {
+            Some(origin) => {
+                codec::encode_origin(origin, &mut start);
+                FrameKind::ForwardReplay
+            }
+            None => FrameKind::Replay,
+        };
         codec::encode_replayed(replayed, &mut start);
         let bytes = start.len() + body.len();
-        let head = self.header(FrameKind::Replay, number, bytes, bulk.len());
+        let head = self.header(kind, number, bytes, bulk.len());
         link.send([head, Bytes::Owned(start), Bytes::Shared(body), Bytes::Shared(bulk)]);
         self.sent = boot_time();
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pelago_wire::codec::ReplyStamp;
-use pelago_wire::{Handle, Time};
+use pelago_wire::{Handle, Origin, Time};
 
 use super::role::OpenUse;
 
@@ -13,6 +13,7 @@ use super::role::OpenUse;
 pub(super) struct ReplayEntry {
     pub(super) body: Arc<[u8]>,
     pub(super) bulk: Arc<[u8]>,
+    pub(super) origin: Option<Origin>,
     pub(super) opens: OpenUse,
     /// The inode that the mutation has created.
     pub(super) made: Option<Handle>,

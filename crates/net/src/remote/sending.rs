@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pelago_wire::frame::{FrameKind, Header};
+use pelago_wire::{SessionId, codec};
 
 use super::calls::State;
 use crate::clock::boot_time;
@@ -11,16 +12,47 @@ use crate::link::Bytes;
 impl State {
     pub(super) fn send(&mut self, number: u64) {
         let (Some(link), Some(call)) = (&self.link, self.under_way.get(&number)) else { return };
-        let head = self.header(FrameKind::Request, number, call.body.len(), call.bulk.len());
         let [body, bulk] = [&call.body, &call.bulk].map(|bytes| Bytes::Shared(Arc::clone(bytes)));
-        link.send([head, body, bulk]);
+        match &call.origin {
+            None => {
+                let sizes = [call.body.len(), call.bulk.len()];
+                link.send([
+                    self.header(FrameKind::Request, number, sizes[0], sizes[1]),
+                    body,
+                    bulk,
+                ]);
+            }
+            Some(origin) => {
+                let mut start = Vec::with_capacity(codec::ORIGIN_BYTES);
+                codec::encode_origin(origin, &mut start);
+                let bytes = start.len() + call.body.len();
+                let head = self.header(FrameKind::Forward, number, bytes, call.bulk.len());
+                link.send([head, Bytes::Owned(start), body, bulk]);
+            }
+        }
         self.sent = boot_time();
     }
 
     pub(super) fn send_cancel(&mut self, number: u64) {
         let (Some(link), Some(call)) = (&self.link, self.under_way.get(&number)) else { return };
-        let body = call.mutation.to_le_bytes().to_vec();
-        link.send([self.header(FrameKind::Cancel, number, body.len(), 0), Bytes::Owned(body)]);
+        let mut body = call.mutation.to_le_bytes().to_vec();
+        let kind = match &call.origin {
+            None => FrameKind::Cancel,
+            Some(origin) => {
+                codec::encode_origin(origin, &mut body);
+                FrameKind::ForwardCancel
+            }
+        };
+        link.send([self.header(kind, number, body.len(), 0), Bytes::Owned(body)]);
+        self.sent = boot_time();
+    }
+
+    /// Says that a session has ended for which requests were passed on.
+    pub(super) fn send_origin_ends(&mut self, session: SessionId) {
+        let Some(link) = &self.link else { return };
+        let body = session.0.to_le_bytes().to_vec();
+        let head = self.header(FrameKind::OriginEnds, 0, body.len(), 0);
+        link.send([head, Bytes::Owned(body)]);
         self.sent = boot_time();
     }
 

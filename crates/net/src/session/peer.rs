@@ -22,6 +22,24 @@ pub enum Peer {
 }
 
 impl Peer {
+    /// Returns the peer of a session that an earlier run has recorded; `None` if its client has no
+    /// connection of its own.
+    pub(crate) const fn of_record(peer: RecordedPeer) -> Option<Self> {
+        match peer {
+            RecordedPeer::User(uid) => Some(Self::User(uid)),
+            RecordedPeer::Machine(key) => Some(Self::Machine(PublicKey::new(key))),
+            // No row has the grant.
+            RecordedPeer::Guest(principal) => {
+                let chain = GuestGrant::NO_CHAIN;
+                let grant =
+                    GuestGrant { principal, first: chain, chain, address: None, ends: None };
+                Some(Self::Guest(grant))
+            }
+            RecordedPeer::Site(peer) => Some(Self::Site(peer)),
+            RecordedPeer::Origin { .. } => None,
+        }
+    }
+
     /// Returns the grant of a guest.
     pub(crate) const fn grant(&self) -> Option<&GuestGrant> {
         match self {
@@ -58,27 +76,6 @@ impl Peer {
         match self {
             Self::User(_) | Self::Machine(_) | Self::Site(_) => lease,
             Self::Guest(_) => lease.min(limits::GUEST_LEASE),
-        }
-    }
-}
-
-impl From<RecordedPeer> for Peer {
-    fn from(peer: RecordedPeer) -> Self {
-        match peer {
-            RecordedPeer::User(uid) => Self::User(uid),
-            RecordedPeer::Machine(key) => Self::Machine(PublicKey::new(key)),
-            // No row has the grant.
-            RecordedPeer::Guest(principal) => {
-                let chain = GuestGrant::NO_CHAIN;
-                Self::Guest(GuestGrant {
-                    principal,
-                    first: chain,
-                    chain,
-                    address: None,
-                    ends: None,
-                })
-            }
-            RecordedPeer::Site(peer) => Self::Site(peer),
         }
     }
 }

@@ -5,14 +5,26 @@ use std::sync::Arc;
 use pelago_proto::session::Repetition;
 use pelago_trace::{Described, RequestSpan};
 use pelago_wire::codec::{self, Call, ReplyStamp};
-use pelago_wire::frame::{CANCEL_BYTES, FrameKind};
-use pelago_wire::{Bulk, Code, Context, Description, Done, Granted, InodeId, Replayed, Request};
+use pelago_wire::frame::{CANCEL_BYTES, FrameKind, ORIGIN_ENDS_BYTES};
+use pelago_wire::{
+    Bulk, Code, Context, Description, Done, Error, Granted, InodeId, Origin, Replayed, Request,
+    SessionId,
+};
 
 use super::pending_reply::{PendingReply, ReplyFacts, ShareGuard, failure};
 use super::{Sessions, context};
 use crate::assembler::Frame;
 use crate::link::{Bytes, Link};
 use crate::session::{Session, Violation};
+
+/// The frame of a request, besides its body.
+struct Sent {
+    number: u64,
+    /// The answer of an earlier run, if the client repeats the request because of that.
+    replayed: Option<Replayed>,
+    /// The client of another site for which its server has sent the request.
+    origin: Option<Origin>,
+}
 
 impl Sessions {
     /// Handles a frame of a session's connection.
@@ -27,12 +39,39 @@ impl Sessions {
             self.end_earlier(session);
         }
         match header.kind {
-            FrameKind::Request => self.request(session, link, header.number, None, &body, bulk),
+            FrameKind::Request => {
+                let sent = Sent { number: header.number, replayed: None, origin: None };
+                self.request(session, link, sent, &body, bulk)
+            }
             FrameKind::Replay => {
                 let (replayed, body) = codec::decode_replay(&body)?;
-                self.request(session, link, header.number, Some(replayed), body, bulk)
+                let sent = Sent { number: header.number, replayed: Some(replayed), origin: None };
+                self.request(session, link, sent, body, bulk)
             }
-            FrameKind::Cancel => self.cancel(session, link, header.number, &body),
+            FrameKind::Forward if session.is_site() => {
+                let (origin, body) = codec::decode_origin(&body)?;
+                let sent = Sent { number: header.number, replayed: None, origin: Some(origin) };
+                self.request(session, link, sent, body, bulk)
+            }
+            FrameKind::ForwardReplay if session.is_site() => {
+                let (origin, body) = codec::decode_origin(&body)?;
+                let (replayed, body) = codec::decode_replay(body)?;
+                let replayed = Some(replayed);
+                let sent = Sent { number: header.number, replayed, origin: Some(origin) };
+                self.request(session, link, sent, body, bulk)
+            }
+            FrameKind::Cancel => self.cancel(session, link, header.number, &body, None),
+            FrameKind::ForwardCancel if session.is_site() => {
+                let (cancel, origin) = body.split_at_checked(CANCEL_BYTES).unwrap_or((&body, &[]));
+                let (origin, _rest) = codec::decode_origin(origin)?;
+                self.cancel(session, link, header.number, cancel, Some(origin))
+            }
+            FrameKind::OriginEnds if session.is_site() => {
+                let ended = <[u8; ORIGIN_ENDS_BYTES]>::try_from(&body[..]);
+                let ended = ended.map_err(|_| Violation::ShortOriginEnd)?;
+                self.service.end_origin(session.id, SessionId(u64::from_le_bytes(ended)));
+                Ok(())
+            }
             FrameKind::Ping => {
                 self.pong(session, link, header.number);
                 Ok(())
@@ -83,10 +122,18 @@ impl Sessions {
         link: &Arc<Link>,
         number: u64,
         body: &[u8],
+        origin: Option<Origin>,
     ) -> Result<(), Violation> {
         let body = <[u8; CANCEL_BYTES]>::try_from(body).map_err(|_| Violation::ShortCancel)?;
         let mutation = u64::from_le_bytes(body);
-        match session.cancel(mutation, &self.answer_before(session, mutation))? {
+        let before = match origin {
+            None => self.answer_before(session.id, mutation),
+            Some(origin) => match self.service.origin(session.id, &origin) {
+                Ok(of_origin) => self.answer_before(of_origin, origin.mutation),
+                Err(error) => failure(error.code),
+            },
+        };
+        match session.cancel(mutation, &before)? {
             Some(answer) => {
                 let head = self.header(FrameKind::Reply, number, answer.len(), 0);
                 self.tell(link, [head, Bytes::Shared(answer)]);
@@ -100,10 +147,10 @@ impl Sessions {
 
     /// Returns the answer to a mutation that did not arrive in this run: the one that an earlier
     /// run has given, if it was carried out there.
-    fn answer_before(&self, session: &Session, mutation: u64) -> Arc<[u8]> {
-        match self.service.stored_reply(session.id, mutation) {
+    fn answer_before(&self, session: SessionId, mutation: u64) -> Arc<[u8]> {
+        match self.service.stored_reply(session, mutation) {
             Ok(Some(reply)) => {
-                let sequence = self.service.sequence_of(session.id, mutation);
+                let sequence = self.service.sequence_of(session, mutation);
                 let stamp = ReplyStamp { epoch: self.service.served().epoch, sequence };
                 let mut body = Vec::new();
                 codec::encode_answer(stamp, &Ok(reply), Granted::default(), &mut body);
@@ -118,13 +165,16 @@ impl Sessions {
         self: &Arc<Self>,
         session: &Arc<Session>,
         link: &Arc<Link>,
-        number: u64,
-        replayed: Option<Replayed>,
+        sent: Sent,
         body: &[u8],
         bulk: Vec<u8>,
     ) -> Result<(), Violation> {
+        let Sent { number, replayed, origin } = sent;
         let Call { uid, gid, mutation, request } = codec::decode_call(body)?;
         if (mutation > 0) != request.is_mutation() {
+            return Err(Violation::WrongMutation);
+        }
+        if origin.is_some_and(|origin| origin.mutation == 0 || mutation == 0) {
             return Err(Violation::WrongMutation);
         }
         if !bulk.is_empty() && !request.has_bulk() {
@@ -145,8 +195,11 @@ impl Sessions {
         let changed = self.service.changed_node(session.id, &request);
         let facts = ReplyFacts::of(&request, self.service.lease_moment());
         let facts = facts.filter(|_| replayed.is_none());
+        let known = origin.map(|origin| self.known_origin(session, origin)).transpose();
+        let unknown = known.as_ref().err().copied();
+        let origin = known.ok().flatten();
         let context = context(session.id, number);
-        let context = Context { mutation, acknowledged, uid, gid, replayed, ..context };
+        let context = Context { mutation, acknowledged, uid, gid, replayed, origin, ..context };
         let span = RequestSpan::begin(|| {
             let Description { operation, subjects, .. } = request.describe();
             let inode = subjects.each_inode().next().map(InodeId::raw);
@@ -176,6 +229,7 @@ impl Sessions {
             session,
             number,
             mutation,
+            origin,
             epochs,
             changed,
             facts,
@@ -184,6 +238,10 @@ impl Sessions {
         };
         if is_refused {
             answer.send(Err(Code::NoLocks.into()));
+            return Ok(());
+        }
+        if let Some(error) = unknown {
+            answer.send(Err(error));
             return Ok(());
         }
         let mut answer = Some(answer);
@@ -201,6 +259,14 @@ impl Sessions {
             answer.send(result);
         }
         Ok(())
+    }
+}
+
+impl Sessions {
+    /// Returns the origin of a mutation, with the session that it has here.
+    fn known_origin(&self, session: &Session, origin: Origin) -> Result<Origin, Error> {
+        let own = self.service.origin(session.id, &origin)?;
+        Ok(Origin { session: own, ..origin })
     }
 }
 

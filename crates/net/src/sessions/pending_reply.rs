@@ -6,7 +6,8 @@ use pelago_trace::RequestSpan;
 use pelago_wire::codec::{self, ReplyStamp};
 use pelago_wire::frame::FrameKind;
 use pelago_wire::{
-    Code, Error, Granted, Handle, InodeId, LeaseMoment, LeasedAnswer, Leases, Reply, Request, Tells,
+    Code, Error, Granted, Handle, InodeId, LeaseMoment, LeasedAnswer, Leases, Origin, Reply,
+    Request, Tells,
 };
 
 use super::Sessions;
@@ -43,6 +44,8 @@ pub(super) struct PendingReply {
     pub(super) number: u64,
     /// The number of the mutation; 0 if the request is none.
     pub(super) mutation: u64,
+    /// The origin of the mutation, with its session here.
+    pub(super) origin: Option<Origin>,
     /// [`Session::epochs`] from before the request was carried out.
     pub(super) epochs: u32,
     /// See [`SessionService::changed_node`].
@@ -70,10 +73,14 @@ impl PendingReply {
     /// Sends the reply over the connection that the session has now, and stores the reply to a
     /// mutation. In place of `NotOwner` the connection ends.
     pub(super) fn send(self, mut result: Result<Reply, Error>) {
-        let Self { sessions, session, number, mutation, epochs, changed, facts, held, span } = self;
+        let Self { sessions, session, number, mutation, origin, .. } = self;
+        let Self { epochs, changed, facts, held, span, .. } = self;
         let is_away = matches!(result, Err(Error { code: Code::NotOwner }));
         let sequence = match mutation > 0 && result.is_ok() {
-            true => sessions.service.sequence_of(session.id, mutation),
+            true => match origin {
+                None => sessions.service.sequence_of(session.id, mutation),
+                Some(origin) => sessions.service.sequence_of(origin.session, origin.mutation),
+            },
             false => 0,
         };
         let stamp = ReplyStamp { epoch: sessions.service.served().epoch, sequence };
@@ -86,7 +93,8 @@ impl PendingReply {
         let answer = |ReplyFacts { since, node, names, opens_for_writing }| {
             let result = &mut result;
             let changed = changed.as_ref().map(|it| (&it.0, it.1));
-            let answer = LeasedAnswer { node, names, mutation, opens_for_writing, result, changed };
+            let answer =
+                LeasedAnswer { node, names, mutation, origin, opens_for_writing, result, changed };
             sessions.service.lease(session.id, since, answer)
         };
         // While a recall is not answered, replies do not lengthen leases. A new lease might outlast

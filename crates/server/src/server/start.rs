@@ -17,7 +17,7 @@ use pelago_store::reserve::Reserve;
 use pelago_store::rows::{SiteRow, SiteState};
 use pelago_store::table::{self, SharedTable};
 use pelago_store::volume::{SiteOf, Volume, VolumeOptions};
-use pelago_wire::{Handle, SessionId, SessionRecord, Time, limits};
+use pelago_wire::{Handle, RecordedPeer, SessionId, SessionRecord, Time, limits};
 
 use super::core::{Built, Core, WorkerNotifies, notifier};
 use super::primary::without_passthrough;
@@ -27,6 +27,7 @@ use crate::chains::Chains;
 use crate::grace::Grace;
 use crate::host::Host;
 use crate::memory::MEMORY_BYTES;
+use crate::origins::Origins;
 use crate::policy::Policy;
 use crate::recovery::{self, Measured, RecoveryReport};
 use crate::sites::{SiteParts, SiteRows, Sites};
@@ -172,13 +173,16 @@ fn recover(
     );
     let Measured { report, still_written } = measured.map_err(failed)?;
     host.space.refresh().map_err(failed)?;
-    let sessions = shard.earlier_sessions().map_err(failed)?;
+    let mut sessions = shard.earlier_sessions().map_err(failed)?;
+    let origins = Origins::of_last_run(&sessions);
+    sessions.retain(|(_, record)| !matches!(record.peer, RecordedPeer::Origin { .. }));
     let revoked = shard.revocations().map_err(failed)?;
     let of_sites = SiteRows {
         others,
         list: shard.site_list().map_err(failed)?,
         chains: Chains::new(parts.shard.site, shard.ancestry().map_err(failed)?),
         unfinished: Unfinished::new(changes_of_sites(&shard).map_err(failed)?),
+        origins,
     };
     let folder = volume.map(|open| open.volume.folder().clone());
     // The folder of a shared store is not this server's alone.

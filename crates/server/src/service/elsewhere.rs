@@ -124,7 +124,8 @@ impl Dispatcher {
             | SiteRule::ReclaimLock(_)
             | SiteRule::AtHome => {
                 let done = self.ends_open_there(&upstream, context.session, &request, done);
-                upstream.ask(context, request, bulk, done);
+                let may_be_repeated = self.may_be_repeated(context);
+                upstream.pass_on(context, request, bulk, may_be_repeated, done);
             }
         }
     }
@@ -154,8 +155,8 @@ impl Dispatcher {
     /// Decides whether a request is sent to another site.
     ///
     /// # Errors
-    /// `ReadOnly`; `Io` for a change that an earlier run may have sent already; as
-    /// [`Sites::upstream`](crate::sites::Sites::upstream).
+    /// `ReadOnly`; `Io` for a change that an earlier run may have sent already, and that the other
+    /// site would not know again; as [`Sites::upstream`](crate::sites::Sites::upstream).
     fn admit_there(
         &self,
         site: u16,
@@ -166,8 +167,9 @@ impl Dispatcher {
             if self.parts.served.read_only {
                 return Err(Code::ReadOnly.into());
             }
-            if self.may_be_repeated(context) {
-                // The other site may have carried it out: it is sent once, or never.
+            // A change of several steps has no number there: it is sent once, or never.
+            let is_of_steps = matches!(router::site_rule(request), SiteRule::MakeDir { .. });
+            if context.replayed.is_some() || is_of_steps && self.may_be_repeated(context) {
                 return Err(Code::Io.into());
             }
         }

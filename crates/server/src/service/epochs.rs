@@ -60,6 +60,7 @@ impl EpochChange {
     /// Begins the next epoch, after the table was opened.
     pub(crate) fn begin(&self) {
         self.dispatcher.retry_deletions();
+        self.dispatcher.parts.sites.origins.begin_epoch();
         // The records of some changes may be back, and those of others lost.
         match changes_of_sites(&self.dispatcher.parts.shard) {
             Ok(unfinished) => self.dispatcher.finish_all(unfinished),

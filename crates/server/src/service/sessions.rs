@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use pelago_data::OpenKey;
 use pelago_meta::reply_cache::RequestKey;
 use pelago_wire::{
-    Attr, Connections, Context, Error, GuestGrant, GuestRefusal, Handle, LeaseMoment, LeasedAnswer,
-    Leases, RecordedPeer, Reply, Request, Served, SessionId, SessionRecord, SessionService,
-    SitePeer, SiteRefusal, Touches,
+    Attr, Code, Connections, Context, Error, GuestGrant, GuestRefusal, Handle, LeaseMoment,
+    LeasedAnswer, Leases, Origin, RecordedPeer, Reply, Request, Served, SessionId, SessionRecord,
+    SessionService, SitePeer, SiteRefusal, Touches,
 };
 
 use super::{Dispatcher, LocalService};
@@ -184,6 +184,19 @@ impl SessionService for LocalService {
             Asker::Trusted => self.dispatcher.parts.shard.attr(node).ok(),
             Asker::Guest(guest) => self.dispatcher.attr_for_guest(&guest, session, node),
             Asker::AbsentGuest => None,
+        }
+    }
+
+    fn origin(&self, session: SessionId, origin: &Origin) -> Result<SessionId, Error> {
+        let parts = &self.dispatcher.parts;
+        let peer = parts.sites.of_session(session).ok_or(Code::AccessDenied)?;
+        parts.sites.origins.session(&parts.shard, peer.site, origin)
+    }
+
+    fn end_origin(&self, session: SessionId, ended: SessionId) {
+        let parts = &self.dispatcher.parts;
+        if let Some(peer) = parts.sites.of_session(session) {
+            parts.sites.origins.end_session(&parts.shard, peer.site, ended);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, Granted, LeaseHolder, LeasedDone, LeasedService, OpenEffect,
-    OpenId, Reply, Request, Service, Then, limits,
+    OpenId, Reply, Request, Service, SessionId, Then, limits,
 };
 
 /// The shortest silence after which a server may count as down: one that is idle and well sends
@@ -116,6 +116,10 @@ impl LeasedService for Line {
 
     fn when_settled(&self, then: Then) {
         self.service.when_settled(then);
+    }
+
+    fn end_origin(&self, session: SessionId) {
+        self.service.end_origin(session);
     }
 
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {

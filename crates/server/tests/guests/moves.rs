@@ -50,6 +50,7 @@ impl World {
             node: Some(node.ino),
             names: None,
             mutation: 0,
+            origin: None,
             opens_for_writing: false,
             result: &mut result,
             changed: None,

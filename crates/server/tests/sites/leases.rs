@@ -246,6 +246,7 @@ fn a_listing_does_not_stop_the_writers_of_the_other_office() {
         node: None,
         names: None,
         mutation: 0,
+        origin: None,
         opens_for_writing: true,
         result: &mut result,
         changed: None,

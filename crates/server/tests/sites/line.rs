@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use pelago_server::Server;
 use pelago_wire::{
     Bulk, Code, Connections, Context, Done, Error, Granted, LeaseHolder, LeasedAnswer, LeasedDone,
-    LeasedService, OpenId, Recalled, Reply, Request, Service, SessionId, SessionService, Tells,
-    Then,
+    LeasedService, OpenId, Origin, Recalled, Reply, Request, Service, SessionId, SessionService,
+    Tells, Then,
 };
 
 /// The time for which leases are granted: longer than any test takes.
@@ -75,7 +75,16 @@ impl Line {
         let service = there.session_service();
         // A number of its own for each change, as a connection gives.
         let mutation = if request.is_mutation() { context.request.0 } else { 0 };
-        let context = Context { session: *session, mutation, ..*context };
+        // The other server has a session of its own for each client of this one.
+        let known = context.origin.map(|origin| {
+            let session = service.origin(*session, &origin)?;
+            Ok(Origin { session, ..origin })
+        });
+        let origin = match known.transpose() {
+            Ok(origin) => origin,
+            Err(error) => return done(Err(error), Granted::default()),
+        };
+        let context = Context { session: *session, mutation, origin, ..*context };
         let is_step = matches!(
             request,
             Request::AddDir { .. } | Request::DropDir { .. } | Request::RemoveNamedDir { .. }
@@ -106,8 +115,15 @@ impl Line {
             let leases = facts.map_or_else(Default::default, |(node, names)| {
                 let result = &mut result;
                 let changed = changed.as_ref().map(|it| (&it.0, it.1));
-                let answer =
-                    LeasedAnswer { node, names, mutation, opens_for_writing, result, changed };
+                let answer = LeasedAnswer {
+                    node,
+                    names,
+                    mutation,
+                    origin,
+                    opens_for_writing,
+                    result,
+                    changed,
+                };
                 answering.lease(context.session, since, answer)
             });
             let changed = changed.map(|it| it.0);
@@ -172,6 +188,12 @@ impl LeasedService for Line {
     fn when_settled(&self, then: Then) {
         // This line answers each request in the call.
         then();
+    }
+
+    fn end_origin(&self, session: SessionId) {
+        if let Some(there) = self.0.there.upgrade() {
+            there.session_service().end_origin(self.0.session, session);
+        }
     }
 
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {

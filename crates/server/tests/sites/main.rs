@@ -10,6 +10,7 @@ mod joining;
 mod leases;
 mod line;
 mod locks;
+mod origins;
 mod remove_dir;
 mod storm;
 mod three;

@@ -142,6 +142,44 @@ impl Offices {
         self.first.session_service().end_session(self.lines[0].session);
     }
 
+    /// Starts berlin again. Its server has another session at the first site, which ends the old
+    /// one.
+    pub(super) fn start_berlin_again(self, options: Options) -> Self {
+        let Self { first, berlin, mut lines, _recalls, folder, .. } = self;
+        let Self { is_cut, is_silent, losing, sent, .. } = self;
+        berlin.stop().unwrap();
+        drop(berlin);
+        let service = first.session_service();
+        let peer = service.admit_site(&public(BERLIN), None).unwrap();
+        let session = begin(&*service, peer);
+        let ends = Ends { session, holder: Arc::default(), ..lines[0].clone() };
+        _recalls[0].holders.lock().insert(session, Arc::clone(&ends.holder));
+        service.end_session(std::mem::replace(&mut lines[0], ends.clone()).session);
+        let berlin = Arc::new(Server::start(&berlin_dir(&folder), options).unwrap());
+        ends.connect(&berlin);
+        Self { first, berlin, is_cut, is_silent, losing, sent, lines, _recalls, folder }
+    }
+
+    /// Starts the first site again, after berlin has stopped.
+    pub(super) fn start_first_again(self, options: Options) -> Self {
+        let Self { first, berlin, mut lines, _recalls, folder, .. } = self;
+        let Self { is_cut, is_silent, losing, sent, .. } = self;
+        let service = first.session_service();
+        lines.iter().for_each(|line| service.end_session(line.session));
+        drop(service);
+        first.stop().unwrap();
+        drop((first, _recalls));
+        let first = Arc::new(Server::start(&folder.path().join("first"), options).unwrap());
+        let service = first.session_service();
+        let peer = service.admit_site(&public(BERLIN), None).unwrap();
+        let session = begin(&*service, peer);
+        let there = Arc::downgrade(&first);
+        lines[0] = Ends { there, session, holder: Arc::default(), ..lines[0].clone() };
+        let _recalls = [Recalls::of(&first), Recalls::of(&berlin)];
+        _recalls[0].holders.lock().insert(session, Arc::clone(&lines[0].holder));
+        Self { first, berlin, is_cut, is_silent, losing, sent, lines, _recalls, folder }
+    }
+
     /// Cuts the line, and waits until the leases have ended; or heals it.
     pub(super) fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Ordering::Release);

@@ -1,6 +1,6 @@
 //! Rows of sessions, and the replies that they may still request.
 
-use pelago_wire::{RecordedPeer, SessionRecord, SitePeer, WriteEra};
+use pelago_wire::{RecordedPeer, SessionId, SessionRecord, SitePeer, WriteEra};
 
 use super::codec::{Reader, Writer};
 use super::error::DecodeError;
@@ -10,9 +10,10 @@ use crate::key::RowKind;
 const USER: u8 = 1;
 const MACHINE: u8 = 2;
 const GUEST: u8 = 3;
+const ORIGIN: u8 = 4;
 const SITE: u8 = 5;
 /// The peers of later versions, with their names.
-pub const RESERVED_PEERS: &[(u8, &str)] = &[(4, "origin"), (6, "mount of a store's server")];
+pub const RESERVED_PEERS: &[(u8, &str)] = &[(6, "mount of a store's server")];
 /// Added to these if the era follows.
 const WITH_ERA: u8 = 0x10;
 
@@ -26,6 +27,7 @@ impl Body<'_> for SessionRecord {
             RecordedPeer::User(_) => 21,
             RecordedPeer::Machine(_) | RecordedPeer::Guest(_) => 49,
             RecordedPeer::Site(_) => 51,
+            RecordedPeer::Origin { .. } => 27,
         };
         of_peer + if self.era == WriteEra::FIRST { 0 } else { 4 }
     }
@@ -51,6 +53,11 @@ impl Body<'_> for SessionRecord {
                 out.bytes(key);
                 out.u16(*site);
             }
+            RecordedPeer::Origin { site, session } => {
+                out.u8(ORIGIN | with_era);
+                out.u16(*site);
+                out.u64(session.0);
+            }
         }
         if with_era != 0 {
             out.u32(self.era.0);
@@ -65,6 +72,7 @@ impl Body<'_> for SessionRecord {
             MACHINE => RecordedPeer::Machine(body.array()?),
             GUEST => RecordedPeer::Guest(body.array()?),
             SITE => RecordedPeer::Site(SitePeer { key: body.array()?, site: body.u16()? }),
+            ORIGIN => RecordedPeer::Origin { site: body.u16()?, session: SessionId(body.u64()?) },
             number => return Err(unknown_peer(number)),
         };
         if kind & WITH_ERA == 0 {

@@ -10,8 +10,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use pelago_wire::codec::{
-    DecodedReply, LayoutRow, REPLIES, REQUESTS, decode_answer, decode_call, decode_recall,
-    decode_replay, encode_answer, encode_call, encode_recall, encode_replayed,
+    DecodedReply, LayoutRow, ORIGIN_BYTES, REPLIES, REQUESTS, decode_answer, decode_call,
+    decode_origin, decode_recall, decode_replay, encode_answer, encode_call, encode_origin,
+    encode_recall, encode_replayed,
 };
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{
@@ -19,8 +20,8 @@ use pelago_wire::handshake::{
 };
 use pelago_wire::present::Present;
 use pelago_wire::{
-    Attr, Code, Error, FileKind, Granted, InodeId, Leases, Recalled, Reply, Request, Touched,
-    WriteEra, limits,
+    Attr, Code, Error, FileKind, Granted, InodeId, Leases, Origin, Recalled, Reply, Request,
+    SessionId, Touched, WriteEra, limits,
 };
 use samples::{
     GID, MUTATION, STAMP, UID, closing, hello, present, recalls, refused, replayed, replies,
@@ -110,6 +111,29 @@ fn every_replay_is_the_bytes_it_always_was() {
         vectors.push((name.to_owned(), body));
     }
     check_vectors("replays.txt", &vectors);
+}
+
+#[test]
+fn every_origin_is_the_bytes_it_always_was() {
+    let call = call(&requests()[0].1);
+    let mut vectors = Vec::new();
+    for may_be_repeated in [false, true] {
+        let session = SessionId(0x0102_0304_0506_0708);
+        let origin = Origin { session, mutation: 9, acknowledged: 7, may_be_repeated };
+        let mut body = Vec::new();
+        encode_origin(&origin, &mut body);
+        let head = body.len();
+        assert_eq!(head, ORIGIN_BYTES);
+        body.extend(&call);
+        assert_eq!(decode_origin(&body), Ok((origin, &call[..])));
+        assert!((0..head).all(|end| decode_origin(&body[..end]).is_err()));
+        body[head - 1] = 2;
+        assert!(decode_origin(&body).is_err(), "it is 0 or 1");
+        body[head - 1] = may_be_repeated.into();
+        let name = if may_be_repeated { "Repeated" } else { "First" };
+        vectors.push((name.to_owned(), body));
+    }
+    check_vectors("origins.txt", &vectors);
 }
 
 #[test]

@@ -116,6 +116,9 @@ impl Dispatcher {
         name: Name,
         done: Done,
     ) {
+        if self.may_be_repeated(&context) {
+            return self.remove_dir_again(&upstream, &context, parent, name, done);
+        }
         let this = Arc::clone(self);
         let step = Request::Step { dir: parent, to: Some(name.clone()) };
         let there = Arc::clone(&upstream);
@@ -134,12 +137,31 @@ impl Dispatcher {
                     result => done(result),
                 });
                 let remove = Request::RemoveDir { dir: parent, name };
-                there.ask(&context, remove, Bulk::None, removed);
+                there.pass_on(&context, remove, Bulk::None, false, removed);
             }
             Ok(_) => done(Err(Code::Bug.into())),
             Err(error) => done(Err(error)),
         });
         upstream.ask(&context, step, Bulk::None, stepped);
+    }
+
+    /// Removes a directory whose name is at another site, for a client that repeats the request: an
+    /// earlier run may have had it removed.
+    fn remove_dir_again(
+        &self,
+        upstream: &Arc<Upstream>,
+        context: &Context,
+        parent: Handle,
+        name: Name,
+        done: Done,
+    ) {
+        let removed: Done = Box::new(move |result| match result {
+            // Only the site of the name and of the directory knows the request again.
+            Err(Error { code: Code::Elsewhere | Code::NotFound }) => done(Err(Code::Io.into())),
+            result => done(result),
+        });
+        let remove = Request::RemoveDir { dir: parent, name };
+        upstream.pass_on(context, remove, Bulk::None, true, removed);
     }
 
     /// Has the home of a directory remove it, whose name is at another site, for a client of this

@@ -1,0 +1,104 @@
+//! Mutations that the server of another site passes on for its clients: each is carried out once,
+//! although that server may have started again in between.
+
+use std::sync::Arc;
+
+use pelago_meta::reply_cache::RequestKey;
+use pelago_wire::{Bulk, Code, Context, Done, Error, Origin, Reply};
+
+use super::{Dispatcher, Submission};
+use crate::completion::deliver;
+use crate::origins::Passed;
+
+impl Dispatcher {
+    /// Carries out a mutation that the server of another site passes on, unless it was carried out
+    /// before.
+    pub(super) fn dispatch_for_origin(
+        self: &Arc<Self>,
+        origin: Origin,
+        context: &Context,
+        submission: Submission<'_>,
+    ) -> Option<Result<Reply, Error>> {
+        let has_stored_reply = match self.has_stored_reply(context) {
+            Ok(has) => has,
+            Err(error) => return Some(Err(error)),
+        };
+        let request = submission.request.clone();
+        let mut unused = Some(submission);
+        let origins = &self.parts.sites.origins;
+        let passed = origins.begin(&origin, &request, has_stored_reply, || {
+            self.twin(origin, context, unused.take())
+        });
+        let submission = unused.take()?;
+        match passed {
+            Passed::New => self.dispatch_once(origin, context, submission),
+            Passed::Done(reply) => Some(Ok(reply)),
+            // Its submission is kept until its twin is over.
+            Passed::Waits => None,
+            Passed::Unknown => Some(Err(Code::Io.into())),
+        }
+    }
+
+    /// Returns whether there is a row with the reply to a mutation that may be a repetition.
+    fn has_stored_reply(&self, context: &Context) -> Result<bool, Error> {
+        let repeated = context.origin.filter(|origin| origin.may_be_repeated);
+        match repeated.and_then(|_| RequestKey::of(context)) {
+            Some(key) => Ok(self.parts.shard.cached_reply(&key)?.is_some()),
+            None => Ok(false),
+        }
+    }
+
+    /// Carries out a mutation, and records its reply before it is answered.
+    fn dispatch_once(
+        self: &Arc<Self>,
+        origin: Origin,
+        context: &Context,
+        submission: Submission<'_>,
+    ) -> Option<Result<Reply, Error>> {
+        let Submission { request, bulk, later } = submission;
+        let epoch = self.parts.shard.epoch();
+        let mut ended_later = || -> Done {
+            let this = Arc::clone(self);
+            let done = later();
+            Box::new(move |result| {
+                this.end_for_origin(&origin, epoch, &result);
+                done(result);
+            })
+        };
+        let submission = Submission { request, bulk, later: &mut ended_later };
+        let result = self.dispatch_to_home(context, submission)?;
+        self.end_for_origin(&origin, epoch, &result);
+        Some(result)
+    }
+
+    /// Records the end of a mutation that was begun in this epoch, and carries out its twins: they
+    /// find its reply, or do what it did not.
+    fn end_for_origin(&self, origin: &Origin, epoch: u32, result: &Result<Reply, Error>) {
+        let is_kept = self.parts.shard.epoch() == epoch;
+        let reply = result.as_ref().ok().filter(|_| is_kept);
+        for twin in self.parts.sites.origins.end(origin, reply) {
+            twin();
+        }
+    }
+
+    /// Returns the function that carries out a mutation after its twin.
+    fn twin(
+        self: &Arc<Self>,
+        origin: Origin,
+        context: &Context,
+        submission: Option<Submission<'_>>,
+    ) -> Box<dyn FnOnce() + Send> {
+        let Some(Submission { request, bulk, later }) = submission else { return Box::new(|| ()) };
+        let this = Arc::clone(self);
+        let context = *context;
+        let bytes = bulk.into_bytes();
+        let done = later();
+        Box::new(move || {
+            let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
+            deliver(done, |later| {
+                let submission = Submission { request, bulk, later };
+                this.dispatch_for_origin(origin, &context, submission)
+            });
+        })
+    }
+}
