@@ -1,6 +1,7 @@
 //! Two machines of two offices, set up with README.md's commands.
 
 mod changes;
+mod client;
 mod copies;
 mod errors;
 mod office;

@@ -41,7 +41,7 @@ impl Offices {
         Some(offices)
     }
 
-    fn up(&self) {
+    pub(crate) fn up(&self) {
         let up = typed(UP).replace("127.0.0.1", &self.first.address);
         self.first.types(&format!("{up} --http 127.0.0.1:8080"));
         self.lab.ends(lock_holder(&self.first.home.join("pelago")));
