@@ -192,6 +192,11 @@ impl Sites {
         self.own
     }
 
+    /// Returns the time that a request for another site may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Returns whether no other site has joined.
     #[inline]
     pub(crate) fn is_alone(&self) -> bool {

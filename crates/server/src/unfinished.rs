@@ -1,6 +1,8 @@
 //! Changes of two sites that are to be finished: which ones the other site is to be asked for.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::time::Instant;
 
 use pelago_meta::shard::Shard;
 use pelago_wire::{Error, InodeId};
@@ -11,6 +13,24 @@ pub(crate) struct Unfinished {
     changes: HashMap<InodeId, Change>,
     /// A thread asks for them.
     has_thread: bool,
+    /// Requests that wait for the end of a change.
+    waiters: Vec<Waiter>,
+}
+
+/// A request that waits for the end of a change.
+struct Waiter {
+    dir: InodeId,
+    until: Instant,
+    then: WhenFinished,
+}
+
+/// Called with whether the change has ended.
+pub(crate) type WhenFinished = Box<dyn FnOnce(bool) + Send>;
+
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Waiter").field(&self.dir).finish()
+    }
 }
 
 #[derive(Debug)]
@@ -45,7 +65,7 @@ impl Unfinished {
     /// Takes the directories for whose changes the other site is to be asked now; `None` if there
     /// is no change, and the thread ends.
     pub(crate) fn take_due(&mut self) -> Option<Vec<InodeId>> {
-        if self.changes.is_empty() {
+        if self.changes.is_empty() && self.waiters.is_empty() {
             self.has_thread = false;
             return None;
         }
@@ -55,6 +75,25 @@ impl Unfinished {
             *dir
         });
         Some(due.collect())
+    }
+
+    /// Has a function called once the change of a directory has ended, or at this time.
+    pub(crate) fn wait(&mut self, dir: InodeId, until: Instant, then: WhenFinished) {
+        self.waiters.push(Waiter { dir, until, then });
+    }
+
+    /// Takes the functions whose change has ended, or whose time has come; each with whether the
+    /// change has ended.
+    pub(crate) fn take_waiters(&mut self, now: Instant) -> Vec<(WhenFinished, bool)> {
+        let is_finished = |waiter: &Waiter| !self.changes.contains_key(&waiter.dir);
+        let is_over = |waiter: &mut Waiter| is_finished(waiter) || waiter.until <= now;
+        let over: Vec<Waiter> = self.waiters.extract_if(.., is_over).collect();
+        over.into_iter()
+            .map(|waiter| {
+                let is_finished = !self.changes.contains_key(&waiter.dir);
+                (waiter.then, is_finished)
+            })
+            .collect()
     }
 
     /// Records that the other site could not do its part now: it is asked again.
@@ -98,7 +137,31 @@ pub(crate) fn changes_of_sites(shard: &Shard) -> Result<Vec<(InodeId, u16)>, Err
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn a_request_waits_until_a_change_has_ended_or_for_a_time() {
+        let [dir, other] = [7, 8].map(InodeId::from_raw);
+        let mut unfinished = Unfinished::new(vec![(dir, 0), (other, 0)]);
+        let now = Instant::now();
+        let (sender, told) = mpsc::channel();
+        for (dir, seconds) in [(dir, 100), (other, 1)] {
+            let sender = sender.clone();
+            let then = Box::new(move |is_finished| sender.send((dir, is_finished)).unwrap());
+            unfinished.wait(dir, now + Duration::from_secs(seconds), then);
+        }
+        let mut tell = |unfinished: &mut Unfinished, now| -> Vec<_> {
+            unfinished.take_waiters(now).into_iter().for_each(|(then, is)| then(is));
+            told.try_iter().collect()
+        };
+        assert_eq!(tell(&mut unfinished, now), []);
+        unfinished.finished(dir);
+        assert_eq!(tell(&mut unfinished, now), [(dir, true)]);
+        assert_eq!(tell(&mut unfinished, now + Duration::from_secs(2)), [(other, false)]);
+    }
 
     #[test]
     fn a_change_is_asked_for_once_at_a_time_until_it_is_finished() {

@@ -208,7 +208,7 @@ impl Shard {
             Some(bytes) => Acl::decode(bytes)?,
             None => None,
         };
-        let mut txn = self.begin(OpContext::by(&Context { mutation: 0, ..*context }, now));
+        let mut txn = self.begin(OpContext::by(context, now));
         let rights = Rights::from_list(list, &new);
         let ino = new_id(&mut txn, context)?;
         let owner = Owner { uid: 0, gid: inherited.parent.gid };
@@ -220,8 +220,11 @@ impl Shard {
         let handle = node.handle();
         txn.put_node(node);
         txn.put_making(ino, at);
+        let entry = Entry { handle, attr };
+        // It counts only if there is no record of the making any more.
+        txn.store_reply(&Reply::Entry(entry));
         txn.commit()?;
-        Ok(Entry { handle, attr })
+        Ok(entry)
     }
 
     /// Adds the name of a directory that the server of another site created. Does nothing if the

@@ -112,7 +112,10 @@ impl Dispatcher {
             SiteRule::MakeDir { dir, name, mode } => {
                 let name = name.clone();
                 let made = DirThere { upstream, context: *context, dir, name, mode };
-                self.make_dir_there(made, done);
+                match self.may_be_repeated(context) {
+                    true => self.make_dir_again(made, done),
+                    false => self.make_dir_there(made, done),
+                }
             }
             SiteRule::RemoveDir { dir, name } => {
                 let name = name.clone();
@@ -155,8 +158,8 @@ impl Dispatcher {
     /// Decides whether a request is sent to another site.
     ///
     /// # Errors
-    /// `ReadOnly`; `Io` for a change that an earlier run may have sent already, and that the other
-    /// site would not know again; as [`Sites::upstream`](crate::sites::Sites::upstream).
+    /// `ReadOnly`; `Io` for a change that was answered, and may be lost; as
+    /// [`Sites::upstream`](crate::sites::Sites::upstream).
     fn admit_there(
         &self,
         site: u16,
@@ -167,9 +170,7 @@ impl Dispatcher {
             if self.parts.served.read_only {
                 return Err(Code::ReadOnly.into());
             }
-            // A change of several steps has no number there: it is sent once, or never.
-            let is_of_steps = matches!(router::site_rule(request), SiteRule::MakeDir { .. });
-            if context.replayed.is_some() || is_of_steps && self.may_be_repeated(context) {
+            if context.replayed.is_some() {
                 return Err(Code::Io.into());
             }
         }

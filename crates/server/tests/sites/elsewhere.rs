@@ -230,22 +230,6 @@ fn nothing_of_another_site_is_leased() {
     assert_ne!(leases(dir), pelago_wire::Leases::default());
 }
 
-/// A directory that a client asks for again after a restart of its server may have been made.
-#[test]
-fn a_repeated_change_of_several_steps_is_not_sent_twice() {
-    let waiting = Options { grace: Duration::from_secs(20), ..options() };
-    let offices = Offices::with(waiting.clone());
-    let session = client(&offices.berlin);
-    let Offices { first: _first, berlin, folder, .. } = offices;
-    drop(berlin);
-    let again = Server::start(&berlin_dir(&folder), waiting).unwrap();
-    let number = next_number();
-    let context =
-        Context { session, request: RequestId(number), mutation: number, ..Context::direct(0, 0) };
-    let mkdir = Request::MakeDir { dir: ROOT, name: name("d"), mode: NewMode::exactly(0o755) };
-    assert_eq!(ask_as(&again, &context, mkdir, &[]).err(), Some(Code::Io));
-}
-
 #[test]
 fn a_site_that_refuses_changes_sends_none() {
     let offices = Offices::with(Options { read_only: false, ..options() });

@@ -9,6 +9,7 @@ use pelago_wire::{
     Request, RequestId, SessionId, SetAttr, WriteFlags,
 };
 
+use super::line::Losing;
 use super::world::{Offices, ask, ask_as, ask_with, client, lookup, next_number, options};
 use crate::harness::rig::name;
 
@@ -186,6 +187,40 @@ fn a_start_of_both_servers_repeats_no_change_of_names() {
     // One that had not come there is carried out now.
     late.ask(&offices.berlin).unwrap();
     assert!(lookup(&offices.first, ROOT, "late").is_ok());
+}
+
+/// Its rows are here, and its name is there.
+#[test]
+fn a_directory_of_two_sites_is_made_once() {
+    let offices = Offices::with(waiting());
+    offices.dir("berlin");
+    let client = client(&offices.berlin);
+    let mkdir = |text: &str| {
+        let made = Request::MakeDir { dir: ROOT, name: name(text), mode: NewMode::exactly(0o755) };
+        Change::by(client, made)
+    };
+    let changes = ["made", "removed", "late", "unanswered"].map(mkdir);
+    let made: Vec<_> =
+        changes[..2].iter().map(|it| made(&it.ask(&offices.berlin).unwrap())).collect();
+    let remove = Request::RemoveDir { dir: ROOT, name: name("removed") };
+    ask(&offices.berlin, DIRECT, remove).unwrap();
+    *offices.losing.lock() = Losing::Answers;
+    assert_eq!(changes[3].ask(&offices.berlin).err(), Some(Code::Interrupted));
+    let offices = offices.start_berlin_again(waiting());
+    *offices.losing.lock() = Losing::Nothing;
+    let again = |change: &Change| change.ask(&offices.berlin).map(|reply| self::made(&reply));
+    assert_eq!(again(&changes[0]), Ok(made[0]));
+    assert_eq!(again(&changes[1]), Err(Code::Io), "it was made, and is gone");
+    let inos = [&changes[2], &changes[3]].map(|change| {
+        let ino = again(change).unwrap();
+        assert_eq!(again(change), Ok(ino));
+        ino
+    });
+    // It waits for this client no more.
+    offices.berlin.session_service().reclaimed(client);
+    for (ino, text) in inos.into_iter().zip(["late", "unanswered"]) {
+        assert_eq!(lookup(&offices.berlin, ROOT, text).map(|node| node.ino).ok(), ino);
+    }
 }
 
 /// With the session of a client ends what is known of it: a repetition is refused.

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pelago_store::rows::{IntentChange, IntentRow};
 use pelago_wire::{Bulk, Code, Context, Done, Handle, InodeId, Reply, Request};
@@ -14,6 +14,7 @@ use pelago_wire::{Bulk, Code, Context, Done, Handle, InodeId, Reply, Request};
 use super::super::Dispatcher;
 use super::step::is_refusal;
 use crate::pool::Invocation;
+use crate::unfinished::WhenFinished;
 use crate::upstream::Upstream;
 
 /// The pause before the other site is asked again.
@@ -37,6 +38,19 @@ impl Dispatcher {
             self.parts.sites.unfinished.lock().end_thread();
             tracing::error!(%error, "changes of two sites are not finished before the next start");
         }
+    }
+
+    /// Calls `then` once the change of a directory has ended, with `true`; or with `false` if it has
+    /// not in the time that a request for another site may take.
+    pub(super) fn when_finished(self: &Arc<Self>, dir: InodeId, then: WhenFinished) {
+        let row = match self.parts.shard.intent(dir) {
+            Ok(Some(row)) => row,
+            Ok(None) => return then(true),
+            Err(_) => return then(false),
+        };
+        let until = Instant::now() + self.parts.sites.timeout();
+        self.parts.sites.unfinished.lock().wait(dir, until, then);
+        self.finish_later(dir, row.parent.site());
     }
 
     /// Asks the other site to do its part, once earlier requests for it are over.
@@ -154,6 +168,8 @@ fn finish(dispatcher: &Weak<Dispatcher>) {
         for dir in due {
             dispatcher.finish(dir);
         }
+        let over = dispatcher.parts.sites.unfinished.lock().take_waiters(Instant::now());
+        over.into_iter().for_each(|(then, is_finished)| then(is_finished));
         drop(dispatcher);
         thread::sleep(PAUSE);
     }

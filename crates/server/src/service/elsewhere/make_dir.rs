@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use pelago_meta::reply_cache::RequestKey;
 use pelago_meta::shard::{Inherited, NameThere, NewInode};
 use pelago_store::clock;
 use pelago_wire::xattr::ACL_DEFAULT;
@@ -42,6 +43,34 @@ impl Dispatcher {
             Err(error) => done(Err(error)),
         });
         upstream.ask(&context, ask, Bulk::None, parent);
+    }
+
+    /// Makes a directory whose name will be at another site, for a client that repeats the request:
+    /// an earlier run may have made it.
+    pub(super) fn make_dir_again(self: &Arc<Self>, made: DirThere, done: Done) {
+        let shard = &self.parts.shard;
+        let stored = RequestKey::of(&made.context).map(|key| shard.cached_reply(&key)).transpose();
+        let entry = match stored {
+            // Its rows were not safe, so the other site was not asked.
+            Ok(None | Some(None)) => return self.make_dir_there(made, done),
+            Ok(Some(Some(Reply::Entry(entry)))) => entry,
+            Ok(Some(Some(_))) => return done(Err(Code::Bug.into())),
+            Err(error) => return done(Err(error)),
+        };
+        let this = Arc::clone(self);
+        let finished = move |is_finished: bool| match (is_finished, this.attr_of(entry.handle)) {
+            (false, _) => done(Err(Code::TimedOut.into())),
+            (true, Ok(attr)) => done(Ok(Reply::Entry(Entry { attr, ..entry }))),
+            // It got no name, or has lost it since.
+            (true, Err(_)) => done(Err(Code::Io.into())),
+        };
+        self.when_finished(entry.attr.ino, Box::new(finished));
+    }
+
+    /// Returns the attributes of an own directory, for an answer about the past.
+    fn attr_of(&self, dir: Handle) -> Result<Attr, Error> {
+        let attr = self.parts.shard.attr(dir)?;
+        Ok(Attr { volatile: true, ..attr })
     }
 
     /// Reads the default ACL that the directory inherits, and goes on.
