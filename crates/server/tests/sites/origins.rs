@@ -218,6 +218,7 @@ fn a_directory_of_two_sites_is_made_once() {
     });
     // It waits for this client no more.
     offices.berlin.session_service().reclaimed(client);
+    offices.berlin.session_service().flushed(client);
     for (ino, text) in inos.into_iter().zip(["late", "unanswered"]) {
         assert_eq!(lookup(&offices.berlin, ROOT, text).map(|node| node.ino).ok(), ino);
     }
