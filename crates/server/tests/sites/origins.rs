@@ -216,9 +216,11 @@ fn a_directory_of_two_sites_is_made_once() {
         assert_eq!(again(change), Ok(ino));
         ino
     });
-    // It waits for this client no more.
-    offices.berlin.session_service().reclaimed(client);
-    offices.berlin.session_service().flushed(client);
+    // It waits for no session of the last run any more.
+    let service = offices.berlin.session_service();
+    service.reclaimed(client);
+    service.flushed(client);
+    service.end_session(offices.first_at_berlin());
     for (ino, text) in inos.into_iter().zip(["late", "unanswered"]) {
         assert_eq!(lookup(&offices.berlin, ROOT, text).map(|node| node.ino).ok(), ino);
     }
