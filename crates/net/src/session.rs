@@ -566,8 +566,6 @@ mod tests {
 
     use mio::Token;
 
-    use pelago_wire::RecordedPeer;
-
     use super::*;
     use crate::account::Resume;
     use crate::peers::PeerRecord;

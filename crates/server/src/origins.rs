@@ -8,9 +8,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::Mutex;
+use pelago_meta::reply_cache::RequestKey;
 use pelago_meta::shard::Shard;
 use pelago_wire::{
-    AtStart, Code, Error, Origin, RecordedPeer, Reply, Request, SessionId, SessionRecord,
+    AtStart, Code, Context, Error, Origin, RecordedPeer, Reply, Request, SessionId, SessionRecord,
     WriteFlags, limits,
 };
 
@@ -47,9 +48,30 @@ struct Client {
     /// Its session is of an earlier run or epoch of this server, of which only stored replies are
     /// known.
     is_of_earlier_run: bool,
+    /// Its session at its site has ended: it goes once nothing of it runs.
+    has_ended: bool,
+    /// The session of its site's server by which its last mutation came.
+    via: SessionId,
+    /// The numbers of mutations in that session, each with that of the client, of which the site's
+    /// server may not know yet that they are safe: it may replay them.
+    unsafe_there: BTreeMap<u64, u64>,
     running: HashMap<u64, Vec<Twin>>,
-    /// Replies of this run that its client may not have.
-    replies: BTreeMap<u64, Reply>,
+    /// Mutations of this run that went well and whose replies its client may not have. `None` for a
+    /// reply with an open: that was made in a session which may have ended.
+    replies: BTreeMap<u64, Option<Reply>>,
+}
+
+/// A mutation in the session of a site's server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PassedOn {
+    /// The site.
+    pub(crate) site: u16,
+    /// The session of its server.
+    pub(crate) via: SessionId,
+    /// The number of the mutation there.
+    pub(crate) mutation: u64,
+    /// Up to this number the server knows that its mutations are safe.
+    pub(crate) acknowledged: u64,
 }
 
 /// The treatment of a mutation that the server of a site passes on.
@@ -60,7 +82,7 @@ pub(crate) enum Passed {
     Done(Reply),
     /// It runs already. What was to carry it out is called when that is over.
     Waits,
-    /// An earlier run may have carried it out, and another time would not be the same.
+    /// It may have been carried out, and another time would not be the same.
     Unknown,
 }
 
@@ -70,32 +92,29 @@ impl Origins {
         let mut state = State::default();
         for (own, record) in earlier {
             if let RecordedPeer::Origin { site, session } = record.peer {
-                state.insert(*own, site, session, true);
+                let client = Client::new(site, session, SessionId::DIRECT);
+                state.insert(*own, Client { is_of_earlier_run: true, ..client });
             }
         }
         Self { state: Mutex::new(state) }
     }
 
-    /// Returns the session here of a client of this site. A new one gets a row.
+    /// Returns the origin with the session that it has here, and with the newest mutation up to
+    /// which no one asks for replies any more: neither the client, nor the server of its site,
+    /// which replays what may be lost. A new client gets a row.
     ///
     /// # Errors
     /// `Io` for a repetition of a client that is not known; those of the table.
     pub(crate) fn session(
         &self,
         shard: &Shard,
-        site: u16,
+        passed_on: PassedOn,
         origin: &Origin,
-    ) -> Result<SessionId, Error> {
+    ) -> Result<Origin, Error> {
+        let PassedOn { site, via, .. } = passed_on;
         let mut state = self.state.lock();
-        state.uses += 1;
-        let uses = state.uses;
         if let Some(own) = state.sessions.get(&(site, origin.session)).copied() {
-            if let Some(client) = state.clients.get_mut(&own) {
-                client.used = uses;
-                let kept = client.replies.split_off(&origin.acknowledged.saturating_add(1));
-                client.replies = kept;
-            }
-            return Ok(own);
+            return Ok(state.note(own, passed_on, origin));
         }
         if origin.may_be_repeated {
             return Err(Code::Io.into());
@@ -109,18 +128,59 @@ impl Origins {
         let peer = RecordedPeer::Origin { site, session: origin.session };
         shard.begin_session(own, &SessionRecord::new([0; 16], peer))?;
         state.last_counter = (state.last_counter + 1) % FIRST_COUNTER;
-        state.insert(own, site, origin.session, false);
-        Ok(own)
+        state.insert(own, Client::new(site, origin.session, via));
+        Ok(state.note(own, passed_on, origin))
+    }
+
+    /// Returns the origin of a mutation that is cancelled, with the session that it has here;
+    /// `None` if its client is new.
+    ///
+    /// # Errors
+    /// `Io` if it runs or was carried out, and no row tells.
+    pub(crate) fn cancelled(
+        &self,
+        shard: &Shard,
+        site: u16,
+        origin: &Origin,
+    ) -> Result<Option<Origin>, Error> {
+        let state = self.state.lock();
+        let own = state.sessions.get(&(site, origin.session)).copied();
+        let Some((own, client)) = own.and_then(|own| Some((own, state.clients.get(&own)?))) else {
+            return match origin.may_be_repeated {
+                true => Err(Code::Io.into()),
+                false => Ok(None),
+            };
+        };
+        let known = Origin { session: own, ..*origin };
+        let is_done = client.replies.contains_key(&origin.mutation);
+        if client.running.contains_key(&origin.mutation)
+            || is_done && !has_stored_reply(shard, &known)?
+        {
+            return Err(Code::Io.into());
+        }
+        Ok(Some(known))
     }
 
     /// Ends the session here of a client whose session at its site has ended.
     pub(crate) fn end_session(&self, shard: &Shard, site: u16, there: SessionId) {
         let mut state = self.state.lock();
         let Some(own) = state.sessions.get(&(site, there)).copied() else { return };
-        match shard.end_session(own) {
-            Ok(()) => state.remove(own),
-            // It stays until the site has many others.
-            Err(error) => tracing::warn!(%error, "the session of an origin is not deleted"),
+        if let Some(client) = state.clients.get_mut(&own) {
+            client.has_ended = true;
+        }
+        state.remove_if_over(shard, own);
+    }
+
+    /// Ends the sessions of the clients of a site that has left the volume.
+    pub(crate) fn end_site(&self, shard: &Shard, site: u16) {
+        let mut state = self.state.lock();
+        let of_site = state.clients.iter().filter(|(_, client)| client.site == site);
+        let of_site: Vec<_> = of_site.map(|(own, _)| *own).collect();
+        for own in of_site {
+            if let Some(client) = state.clients.get_mut(&own) {
+                client.has_ended = true;
+            }
+            state.remove_if_over(shard, own);
         }
     }
 
@@ -140,13 +200,21 @@ impl Origins {
             twins.push(twin());
             return Passed::Waits;
         }
-        if origin.may_be_repeated && !has_stored_reply {
-            if let Some(reply) = client.replies.get(&origin.mutation).and_then(copy) {
-                return Passed::Done(reply);
-            }
-            if client.is_of_earlier_run && !is_stored_with_its_change(request) {
+        match client.replies.get(&origin.mutation) {
+            // Also if it may not be repeated: then it comes late, from an earlier session of its
+            // site.
+            Some(Some(reply)) => return copy(reply).map_or(Passed::Unknown, Passed::Done),
+            // The row tells what to open again.
+            Some(None) if has_stored_reply => {}
+            Some(None) => return Passed::Unknown,
+            None if origin.may_be_repeated
+                && !has_stored_reply
+                && client.is_of_earlier_run
+                && !is_stored_with_its_change(request) =>
+            {
                 return Passed::Unknown;
             }
+            None => {}
         }
         client.running.insert(origin.mutation, Vec::new());
         Passed::New
@@ -162,29 +230,79 @@ impl Origins {
     }
 
     /// Ends a mutation that was carried out, with its reply if it went well. Returns its twins.
-    pub(crate) fn end(&self, origin: &Origin, reply: Option<&Reply>) -> Vec<Twin> {
+    pub(crate) fn end(&self, shard: &Shard, origin: &Origin, reply: Option<&Reply>) -> Vec<Twin> {
         let mut state = self.state.lock();
         let Some(client) = state.clients.get_mut(&origin.session) else { return Vec::new() };
-        if let Some(reply) = reply.and_then(copy) {
-            client.replies.insert(origin.mutation, reply);
+        if let Some(reply) = reply {
+            client.replies.insert(origin.mutation, copy(reply));
         }
-        client.running.remove(&origin.mutation).unwrap_or_default()
+        let twins = client.running.remove(&origin.mutation).unwrap_or_default();
+        state.remove_if_over(shard, origin.session);
+        twins
+    }
+}
+
+impl Client {
+    fn new(site: u16, there: SessionId, via: SessionId) -> Self {
+        Self {
+            site,
+            there,
+            used: 0,
+            is_of_earlier_run: false,
+            has_ended: false,
+            via,
+            unsafe_there: BTreeMap::new(),
+            running: HashMap::new(),
+            replies: BTreeMap::new(),
+        }
     }
 }
 
 impl State {
-    fn insert(&mut self, own: SessionId, site: u16, there: SessionId, is_of_earlier_run: bool) {
-        let used = self.uses;
-        let running = HashMap::new();
-        let replies = BTreeMap::new();
-        let client = Client { site, there, used, is_of_earlier_run, running, replies };
-        self.sessions.insert((site, there), own);
+    fn insert(&mut self, own: SessionId, client: Client) {
+        self.sessions.insert((client.site, client.there), own);
         self.clients.insert(own, client);
     }
 
+    /// Notes a mutation of a client. Returns its origin, as [`Origins::session`] does.
+    fn note(&mut self, own: SessionId, passed_on: PassedOn, origin: &Origin) -> Origin {
+        let PassedOn { via, mutation, acknowledged, .. } = passed_on;
+        self.uses += 1;
+        let known = Origin { session: own, ..*origin };
+        let Some(client) = self.clients.get_mut(&own) else { return known };
+        client.used = self.uses;
+        if std::mem::replace(&mut client.via, via) != via {
+            // The server of its site has started again, and replays nothing of before.
+            client.unsafe_there.clear();
+        }
+        let of_client = client.unsafe_there.split_off(&acknowledged.saturating_add(1));
+        client.unsafe_there = of_client;
+        client.unsafe_there.insert(mutation, origin.mutation);
+        let first_unsafe = client.unsafe_there.values().min().copied().unwrap_or(u64::MAX);
+        let over = origin.acknowledged.min(first_unsafe.saturating_sub(1));
+        let kept = client.replies.split_off(&over.saturating_add(1));
+        client.replies = kept;
+        Origin { acknowledged: over, ..known }
+    }
+
+    /// Removes a client that has ended, unless something of it runs.
+    fn remove_if_over(&mut self, shard: &Shard, own: SessionId) {
+        let Some(client) = self.clients.get(&own) else { return };
+        if !client.has_ended || !client.running.is_empty() {
+            return;
+        }
+        match shard.end_session(own) {
+            Ok(()) => self.remove(own),
+            // It stays until the site has many others.
+            Err(error) => tracing::warn!(%error, "the session of an origin is not deleted"),
+        }
+    }
+
     fn remove(&mut self, own: SessionId) {
-        if let Some(client) = self.clients.remove(&own) {
-            self.sessions.remove(&(client.site, client.there));
+        let Some(client) = self.clients.remove(&own) else { return };
+        let key = (client.site, client.there);
+        if self.sessions.get(&key) == Some(&own) {
+            self.sessions.remove(&key);
         }
     }
 
@@ -197,6 +315,15 @@ impl State {
         }
         let idle = of_site.filter(|(_, client)| client.running.is_empty());
         idle.min_by_key(|(_, client)| client.used).map(|(own, _)| *own)
+    }
+}
+
+/// Returns whether there is a row with the reply to a mutation.
+pub(crate) fn has_stored_reply(shard: &Shard, origin: &Origin) -> Result<bool, Error> {
+    let context = Context { origin: Some(*origin), ..Context::direct(0, 0) };
+    match RequestKey::of(&context) {
+        Some(key) => Ok(shard.cached_reply(&key)?.is_some()),
+        None => Ok(false),
     }
 }
 
@@ -258,10 +385,16 @@ mod tests {
         Origin { session: SessionId(session), mutation, acknowledged: 0, may_be_repeated }
     }
 
-    /// Returns an origin with its session here.
+    const VIA: SessionId = SessionId::new(1, 1);
+
+    fn passed_on(mutation: u64, acknowledged: u64) -> PassedOn {
+        PassedOn { site: 1, via: VIA, mutation, acknowledged }
+    }
+
+    /// Returns an origin with its session here. All of it is safe.
     fn known(rig: &Rig, origins: &Origins, origin: Origin) -> Origin {
-        let shard = &rig.shard;
-        Origin { session: origins.session(shard, 1, &origin).unwrap(), ..origin }
+        let passed_on = passed_on(origin.mutation, origin.mutation - 1);
+        origins.session(&rig.shard, passed_on, &origin).unwrap()
     }
 
     fn begin(origins: &Origins, origin: &Origin) -> Passed {
@@ -280,7 +413,7 @@ mod tests {
         let over = Arc::clone(&is_over);
         let twin = move || -> Twin { Box::new(move || over.store(true, Ordering::Release)) };
         assert!(matches!(origins.begin(&again, &WRITE, false, twin), Passed::Waits));
-        for twin in origins.end(&first, Some(&Reply::Written { bytes: 3, size: 5 })) {
+        for twin in origins.end(&rig.shard, &first, Some(&Reply::Written { bytes: 3, size: 5 })) {
             twin();
         }
         assert!(is_over.load(Ordering::Acquire));
@@ -293,6 +426,45 @@ mod tests {
         assert!(origins.state.lock().clients[&next.session].replies.is_empty());
     }
 
+    /// The server of its site may replay it after a start of this one, although its client has the
+    /// answer.
+    #[test]
+    fn a_reply_is_kept_until_the_site_knows_that_it_is_safe() {
+        let rig = Rig::new();
+        let origins = Origins::default();
+        let pass = |mutation: u64, acknowledged: u64, safe_there: u64| {
+            let origin = Origin { acknowledged, ..origin(7, mutation, false) };
+            // The session between the servers has other numbers.
+            let passed_on = passed_on(100 + mutation, 100 + safe_there);
+            origins.session(&rig.shard, passed_on, &origin).unwrap().acknowledged
+        };
+        assert_eq!(pass(1, 0, 0), 0);
+        assert_eq!(pass(2, 1, 0), 0);
+        assert_eq!(pass(3, 2, 1), 1);
+        assert_eq!(pass(9, 8, 3), 8);
+        // Another run of it replays nothing of before.
+        let origin = Origin { acknowledged: 9, ..origin(7, 10, false) };
+        let via = SessionId::new(1, 2);
+        let passed_on = PassedOn { via, ..passed_on(1, 0) };
+        assert_eq!(origins.session(&rig.shard, passed_on, &origin).unwrap().acknowledged, 9);
+    }
+
+    /// A client that ends leaves a mutation that runs, and its twin.
+    #[test]
+    fn a_twin_is_carried_out_although_its_client_has_ended() {
+        let rig = Rig::new();
+        let origins = Origins::default();
+        let first = known(&rig, &origins, origin(7, 1, false));
+        assert!(matches!(begin(&origins, &first), Passed::New));
+        let again = Origin { may_be_repeated: true, ..first };
+        assert!(matches!(begin(&origins, &again), Passed::Waits));
+        origins.end_session(&rig.shard, 1, SessionId(7));
+        assert!(matches!(origins.cancelled(&rig.shard, 1, &origin(7, 1, true)), Err(_)));
+        assert_eq!(origins.end(&rig.shard, &first, Some(&Reply::Done)).len(), 1);
+        assert!(origins.state.lock().clients.is_empty());
+        assert!(matches!(origins.cancelled(&rig.shard, 1, &origin(7, 1, false)), Ok(None)));
+    }
+
     /// One that failed has changed nothing.
     #[test]
     fn a_failed_mutation_is_carried_out_again() {
@@ -300,7 +472,7 @@ mod tests {
         let origins = Origins::default();
         let first = known(&rig, &origins, origin(7, 1, false));
         assert!(matches!(begin(&origins, &first), Passed::New));
-        origins.end(&first, None);
+        origins.end(&rig.shard, &first, None);
         let again = Origin { may_be_repeated: true, ..first };
         assert!(matches!(begin(&origins, &again), Passed::New));
     }
@@ -311,7 +483,7 @@ mod tests {
         let origins = Origins::default();
         let first = known(&rig, &origins, origin(7, 1, false));
         assert!(matches!(begin(&origins, &first), Passed::New));
-        origins.end(&first, Some(&Reply::Done));
+        origins.end(&rig.shard, &first, Some(&Reply::Done));
         origins.begin_epoch();
         let again = Origin { may_be_repeated: true, ..first };
         assert!(matches!(begin(&origins, &again), Passed::Unknown));
@@ -319,7 +491,7 @@ mod tests {
         let nothing = || -> Twin { Box::new(|| ()) };
         // Its change would have stored the reply.
         assert!(matches!(origins.begin(&again, &rename, false, nothing), Passed::New));
-        origins.end(&again, None);
+        origins.end(&rig.shard, &again, None);
         // The reply is taken from its row.
         assert!(matches!(origins.begin(&again, &WRITE, true, nothing), Passed::New));
     }
@@ -338,7 +510,7 @@ mod tests {
         // The first one is the oldest, and has a mutation under way.
         let shard = &rig.shard;
         assert_eq!(known(&rig, &origins, origin(1, 1, true)).session, first.session);
-        let gone = origins.session(shard, 1, &origin(2, 1, true)).unwrap_err();
+        let gone = origins.session(shard, passed_on(1, 0), &origin(2, 1, true)).unwrap_err();
         assert_eq!(gone.code, Code::Io);
         assert!(matches!(
             begin(&origins, &Origin { session: SessionId(2), ..first }),
@@ -349,6 +521,7 @@ mod tests {
         origins.end_session(shard, 1, SessionId(3));
         assert_eq!(rows(&rig), limits::SITE_ORIGINS - 1);
         let again = Origins::of_last_run(&shard.earlier_sessions().unwrap());
-        assert_eq!(again.session(shard, 1, &origin(1, 2, true)).unwrap(), first.session);
+        let repeated = again.session(shard, passed_on(1, 0), &origin(1, 2, true)).unwrap();
+        assert_eq!(repeated.session, first.session);
     }
 }

@@ -153,7 +153,7 @@ mod tests {
             let then = Box::new(move |is_finished| sender.send((dir, is_finished)).unwrap());
             unfinished.wait(dir, now + Duration::from_secs(seconds), then);
         }
-        let mut tell = |unfinished: &mut Unfinished, now| -> Vec<_> {
+        let tell = |unfinished: &mut Unfinished, now| -> Vec<_> {
             unfinished.take_waiters(now).into_iter().for_each(|(then, is)| then(is));
             told.try_iter().collect()
         };

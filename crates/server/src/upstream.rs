@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_holder::{Copies, Holder};
 use pelago_wire::{
-    Bulk, Context, DataPath, Done, Error, LeasedService, OpenId, Origin, Reply, Request, RequestId,
-    Service, SessionId, Then,
+    Bulk, Context, DataPath, Done, Effect, Error, LeasedService, OpenId, Origin, Reply, Request,
+    RequestId, Service, SessionId, Then,
 };
 
 use self::line::Line;
@@ -144,8 +144,9 @@ impl Upstream {
         done: Done,
     ) {
         let Context { session, mutation, acknowledged, .. } = *context;
-        // The programs of the own mount end with this run.
-        let is_numbered = !is_own_mount(session) && mutation > 0;
+        // The programs of the own mount end with this run. What changes nothing is repeated freely.
+        let is_change = matches!(request.describe().effect, Effect::Change { .. });
+        let is_numbered = !is_own_mount(session) && mutation > 0 && is_change;
         let origin = Origin { session, mutation, acknowledged, may_be_repeated };
         self.send(context, is_numbered.then_some(origin), request, bulk, done);
     }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use pelago_wire::{
     Attr, Bulk, Connections, Context, Done, Error, GuestGrant, GuestRefusal, Handle, InodeId,
-    LeaseMoment, LeasedAnswer, Leases, Recalled, Reply, Request, Served, Service, SessionId,
-    SessionRecord, SessionService, Touched,
+    LeaseMoment, LeasedAnswer, Leases, Origin, Recalled, Reply, Request, Served, Service,
+    SessionId, SessionRecord, SessionService, Touched,
 };
 
 use crate::history::History;
@@ -226,6 +226,28 @@ impl SessionService for Tap {
 
     fn progress(&self) -> (u64, u64) {
         self.service.progress()
+    }
+
+    fn origin(
+        &self,
+        session: SessionId,
+        mutation: u64,
+        acknowledged: u64,
+        origin: &Origin,
+    ) -> Result<Origin, Error> {
+        self.service.origin(session, mutation, acknowledged, origin)
+    }
+
+    fn cancelled_origin(
+        &self,
+        session: SessionId,
+        origin: &Origin,
+    ) -> Result<Option<Origin>, Error> {
+        self.service.cancelled_origin(session, origin)
+    }
+
+    fn end_origin(&self, session: SessionId, ended: SessionId) {
+        self.service.end_origin(session, ended);
     }
 
     fn stored_reply(&self, session: SessionId, mutation: u64) -> Result<Option<Reply>, Error> {

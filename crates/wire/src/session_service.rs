@@ -327,14 +327,34 @@ pub trait SessionService: Service {
     /// Ends a session: its open files are released, and the next run does not know it.
     fn end_session(&self, session: SessionId);
 
-    /// Returns the session here for the session of a client at another site, for which the server
-    /// of that site, in this session, passes on a mutation. It has stored replies, and nothing
-    /// else. A new one is recorded when this returns.
+    /// Returns the origin of a mutation that the server of another site passes on in this session,
+    /// with the session that its client has here: that stores replies, and nothing else. A new one
+    /// is recorded when this returns. `mutation` is the number in this session, and `acknowledged`
+    /// that up to which the site's server knows that its mutations are safe.
     ///
     /// # Errors
-    /// `Io` if the mutation may be a repetition, and the session is not known: its replies are
-    /// gone. Those of the table. A service may have no sites.
-    fn origin(&self, _session: SessionId, _origin: &Origin) -> Result<SessionId, Error> {
+    /// `Io` if the mutation may be a repetition, and the client is not known: its replies are gone.
+    /// Those of the table. A service may have no sites.
+    fn origin(
+        &self,
+        _session: SessionId,
+        _mutation: u64,
+        _acknowledged: u64,
+        _origin: &Origin,
+    ) -> Result<Origin, Error> {
+        Err(Code::AccessDenied.into())
+    }
+
+    /// Returns the origin of a mutation that is cancelled before it has come in this session, with
+    /// the session that its client has here; `None` for a client that is not known.
+    ///
+    /// # Errors
+    /// `Io` if it cannot be said what the mutation has done; those of the table.
+    fn cancelled_origin(
+        &self,
+        _session: SessionId,
+        _origin: &Origin,
+    ) -> Result<Option<Origin>, Error> {
         Err(Code::AccessDenied.into())
     }
 

@@ -37,7 +37,8 @@ impl State {
         let node = made.or_else(written);
         let body = Arc::clone(&call.body);
         let bulk = Arc::clone(&call.bulk);
-        let origin = call.origin;
+        // By its answer the server knows it, if it is not lost.
+        let origin = call.origin.map(|origin| Origin { may_be_repeated: false, ..origin });
         let entry = ReplayEntry { body, bulk, origin, opens: call.opens, made, node, time };
         self.replay_log.insert(number, entry, stamp);
         self.ping_if_half_full();

@@ -7,8 +7,8 @@ use pelago_trace::{Described, RequestSpan};
 use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind, ORIGIN_ENDS_BYTES};
 use pelago_wire::{
-    Bulk, Code, Context, Description, Done, Error, Granted, InodeId, Origin, Replayed, Request,
-    SessionId,
+    Bulk, Code, Context, Description, Done, Granted, InodeId, Origin, Replayed, Request, SessionId,
+    limits,
 };
 
 use super::pending_reply::{PendingReply, ReplyFacts, ShareGuard, failure};
@@ -126,12 +126,12 @@ impl Sessions {
     ) -> Result<(), Violation> {
         let body = <[u8; CANCEL_BYTES]>::try_from(body).map_err(|_| Violation::ShortCancel)?;
         let mutation = u64::from_le_bytes(body);
-        let before = match origin {
+        let known = origin.map(|origin| self.service.cancelled_origin(session.id, &origin));
+        let before = match known {
             None => self.answer_before(session.id, mutation),
-            Some(origin) => match self.service.origin(session.id, &origin) {
-                Ok(of_origin) => self.answer_before(of_origin, origin.mutation),
-                Err(error) => failure(error.code),
-            },
+            Some(Ok(Some(origin))) => self.answer_before(origin.session, origin.mutation),
+            Some(Ok(None)) => failure(Code::Interrupted),
+            Some(Err(error)) => failure(error.code),
         };
         match session.cancel(mutation, &before)? {
             Some(answer) => {
@@ -174,7 +174,7 @@ impl Sessions {
         if (mutation > 0) != request.is_mutation() {
             return Err(Violation::WrongMutation);
         }
-        if origin.is_some_and(|origin| origin.mutation == 0 || mutation == 0) {
+        if origin.is_some_and(|origin| mutation == 0 || !is_in_window(&origin)) {
             return Err(Violation::WrongMutation);
         }
         if !bulk.is_empty() && !request.has_bulk() {
@@ -195,7 +195,8 @@ impl Sessions {
         let changed = self.service.changed_node(session.id, &request);
         let facts = ReplyFacts::of(&request, self.service.lease_moment());
         let facts = facts.filter(|_| replayed.is_none());
-        let known = origin.map(|origin| self.known_origin(session, origin)).transpose();
+        let known = origin.map(|it| self.service.origin(session.id, mutation, acknowledged, &it));
+        let known = known.transpose();
         let unknown = known.as_ref().err().copied();
         let origin = known.ok().flatten();
         let context = context(session.id, number);
@@ -262,12 +263,11 @@ impl Sessions {
     }
 }
 
-impl Sessions {
-    /// Returns the origin of a mutation, with the session that it has here.
-    fn known_origin(&self, session: &Session, origin: Origin) -> Result<Origin, Error> {
-        let own = self.service.origin(session.id, &origin)?;
-        Ok(Origin { session: own, ..origin })
-    }
+/// Returns whether the numbers of an origin are those that a session of a client can have.
+fn is_in_window(origin: &Origin) -> bool {
+    let Origin { mutation, acknowledged, .. } = *origin;
+    let above = mutation.checked_sub(acknowledged);
+    above.is_some_and(|above| (1..=limits::SESSION_MUTATIONS).contains(&above))
 }
 
 /// Returns a hash by which a repeated request is distinguished from another one.

@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use pelago_meta::reply_cache::RequestKey;
 use pelago_wire::{Bulk, Code, Context, Done, Error, Origin, Reply};
 
 use super::{Dispatcher, Submission};
 use crate::completion::deliver;
-use crate::origins::Passed;
+use crate::origins::{self, Passed};
 
 impl Dispatcher {
     /// Carries out a mutation that the server of another site passes on, unless it was carried out
@@ -19,7 +18,12 @@ impl Dispatcher {
         context: &Context,
         submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
-        let has_stored_reply = match self.has_stored_reply(context) {
+        let shard = &self.parts.shard;
+        let has_stored_reply = match origin.may_be_repeated {
+            true => origins::has_stored_reply(shard, &origin),
+            false => Ok(false),
+        };
+        let has_stored_reply = match has_stored_reply {
             Ok(has) => has,
             Err(error) => return Some(Err(error)),
         };
@@ -36,15 +40,6 @@ impl Dispatcher {
             // Its submission is kept until its twin is over.
             Passed::Waits => None,
             Passed::Unknown => Some(Err(Code::Io.into())),
-        }
-    }
-
-    /// Returns whether there is a row with the reply to a mutation that may be a repetition.
-    fn has_stored_reply(&self, context: &Context) -> Result<bool, Error> {
-        let repeated = context.origin.filter(|origin| origin.may_be_repeated);
-        match repeated.and_then(|_| RequestKey::of(context)) {
-            Some(key) => Ok(self.parts.shard.cached_reply(&key)?.is_some()),
-            None => Ok(false),
         }
     }
 
@@ -76,7 +71,7 @@ impl Dispatcher {
     fn end_for_origin(&self, origin: &Origin, epoch: u32, result: &Result<Reply, Error>) {
         let is_kept = self.parts.shard.epoch() == epoch;
         let reply = result.as_ref().ok().filter(|_| is_kept);
-        for twin in self.parts.sites.origins.end(origin, reply) {
+        for twin in self.parts.sites.origins.end(&self.parts.shard, origin, reply) {
             twin();
         }
     }

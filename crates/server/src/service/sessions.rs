@@ -12,6 +12,7 @@ use pelago_wire::{
 };
 
 use super::{Dispatcher, LocalService};
+use crate::origins::PassedOn;
 use crate::policy::Asker;
 use crate::pool::{Caller, Invocation};
 
@@ -187,10 +188,27 @@ impl SessionService for LocalService {
         }
     }
 
-    fn origin(&self, session: SessionId, origin: &Origin) -> Result<SessionId, Error> {
+    fn origin(
+        &self,
+        session: SessionId,
+        mutation: u64,
+        acknowledged: u64,
+        origin: &Origin,
+    ) -> Result<Origin, Error> {
+        let parts = &self.dispatcher.parts;
+        let SitePeer { site, .. } = parts.sites.of_session(session).ok_or(Code::AccessDenied)?;
+        let passed_on = PassedOn { site, via: session, mutation, acknowledged };
+        parts.sites.origins.session(&parts.shard, passed_on, origin)
+    }
+
+    fn cancelled_origin(
+        &self,
+        session: SessionId,
+        origin: &Origin,
+    ) -> Result<Option<Origin>, Error> {
         let parts = &self.dispatcher.parts;
         let peer = parts.sites.of_session(session).ok_or(Code::AccessDenied)?;
-        parts.sites.origins.session(&parts.shard, peer.site, origin)
+        parts.sites.origins.cancelled(&parts.shard, peer.site, origin)
     }
 
     fn end_origin(&self, session: SessionId, ended: SessionId) {

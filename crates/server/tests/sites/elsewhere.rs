@@ -1,18 +1,15 @@
 //! Requests for nodes whose home is the other site.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use pelago_server::{Options, Server};
 use pelago_wire::{
-    Code, Context, Cookie, DataPath, Handle, LeasedAnswer, NewMode, OpenFlags, OpenId, RenameFlags,
-    Reply, Request, RequestId, SessionId, WriteFlags,
+    Code, Cookie, DataPath, Handle, LeasedAnswer, NewMode, OpenFlags, OpenId, RenameFlags, Reply,
+    Request, SessionId, WriteFlags,
 };
 
 use super::line::Losing;
-use super::world::{
-    Offices, ask, ask_as, ask_with, berlin_dir, client, lookup, next_number, options, wait_for,
-};
+use super::world::{Offices, ask, ask_with, berlin_dir, client, lookup, options, wait_for};
 use crate::harness::rig::{entry, name};
 
 const ROOT: Handle = Handle::ROOT;

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use pelago_server::Server;
 use pelago_wire::{
     Bulk, Code, Connections, Context, Done, Error, Granted, LeaseHolder, LeasedAnswer, LeasedDone,
-    LeasedService, OpenId, Origin, Recalled, Reply, Request, Service, SessionId, SessionService,
-    Tells, Then,
+    LeasedService, OpenId, Recalled, Reply, Request, Service, SessionId, SessionService, Tells,
+    Then,
 };
 
 /// The time for which leases are granted: longer than any test takes.
@@ -76,10 +76,8 @@ impl Line {
         // A number of its own for each change, as a connection gives.
         let mutation = if request.is_mutation() { context.request.0 } else { 0 };
         // The other server has a session of its own for each client of this one.
-        let known = context.origin.map(|origin| {
-            let session = service.origin(*session, &origin)?;
-            Ok(Origin { session, ..origin })
-        });
+        let safe = mutation.saturating_sub(1);
+        let known = context.origin.map(|it| service.origin(*session, mutation, safe, &it));
         let origin = match known.transpose() {
             Ok(origin) => origin,
             Err(error) => return done(Err(error), Granted::default()),

@@ -155,6 +155,10 @@ fn bytes_are_written_once() {
     let to = Request::Write { open: OpenId(9), offset: 0, flags: WriteFlags::NONE };
     let change = Change { bytes: b"one".to_vec(), ..Change::by(client, to) };
     change.ask(&offices.berlin).unwrap();
+    let append = WriteFlags { append: true, ..WriteFlags::NONE };
+    let to = Request::Write { open: OpenId(9), offset: 0, flags: append };
+    let added = Change { bytes: b"end".to_vec(), ..Change::by(client, to) };
+    added.ask(&offices.berlin).unwrap();
     let Request::Open { node, .. } = open else { panic!() };
     let own = Request::Open { node, flags: OpenFlags::READ_WRITE, open: OpenId(3) };
     ask(&offices.first, DIRECT, own).unwrap();
@@ -162,7 +166,12 @@ fn bytes_are_written_once() {
     let reopen = Request::Reopen { node, flags: OpenFlags::READ_WRITE, open: OpenId(9) };
     let offices = offices.start_berlin_again(waiting());
     ask(&offices.berlin, client, reopen.clone()).unwrap();
-    assert!(matches!(change.ask(&offices.berlin), Ok(Reply::Written { bytes: 3, .. })));
+    for change in [&change, &added] {
+        assert!(matches!(change.ask(&offices.berlin), Ok(Reply::Written { bytes: 3, .. })));
+    }
+    let attr = Request::GetAttr { node };
+    let Reply::Attr(attr) = ask(&offices.first, DIRECT, attr).unwrap() else { panic!() };
+    assert_eq!(attr.size, (1 << 20) + 3);
     assert_eq!(bytes_of(&offices.first, node)[..4], *b"two\x07");
     // Neither server knows it: the program hears that it may have happened.
     let offices = offices.start_first_again(options()).start_berlin_again(waiting());
