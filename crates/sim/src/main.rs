@@ -5,7 +5,7 @@
 //! kernel, TLS and the engine of the table are not there. The operations of the programs must have
 //! an order ([`linear`]), and all mounts must show the same at the end.
 //!
-//! Usage: `pelago-sim SEED [SEEDS [--first] [--guests]]`. One seed prints what it does.
+//! Usage: `pelago-sim SEED [SEEDS [--first] [--guests | --sites]]`. One seed prints what it does.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -87,6 +87,8 @@ const SWITCHES: &str = "PELAGO_SIM_SWITCHES";
 const FIRST: &str = "--first";
 /// Runs only the seeds that have guests.
 const GUESTS: &str = "--guests";
+/// Runs only the seeds that have several sites.
+const SITES: &str = "--sites";
 /// A run takes less, also on a busy machine; one that takes more does not end.
 const MOST_SECONDS: u32 = 180;
 
@@ -100,7 +102,10 @@ fn main() -> ExitCode {
         }
         [seed, count] => {
             let has = |option: &str| arguments.iter().any(|it| it == option);
-            let is_meant = |seed: &u64| !has(GUESTS) || world::has_guests(*seed);
+            let is_meant = |seed: &u64| {
+                (!has(GUESTS) || world::has_guests(*seed))
+                    && (!has(SITES) || world::has_sites(*seed))
+            };
             let seeds: Vec<u64> = (seed..seed + count).filter(is_meant).collect();
             run_all(&seeds, has(FIRST))
         }
