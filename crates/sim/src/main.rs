@@ -116,11 +116,26 @@ fn main() -> ExitCode {
     }
 }
 
+/// Writes what is logged into the story of the run.
+struct Story;
+
+impl Write for Story {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        turns::tell(format_args!("{}", String::from_utf8_lossy(bytes).trim_end()));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 fn run_one(seed: u64, tells: bool) -> ExitCode {
     if tells && std::env::var_os("PELAGO_SIM_LOG").is_some() {
         use tracing_subscriber::layer::SubscriberExt;
         use tracing_subscriber::util::SubscriberInitExt;
         let layer = tracing_subscriber::fmt::layer().with_ansi(false).without_time();
+        let layer = layer.with_writer(|| Story);
         tracing_subscriber::registry().with(layer).init();
     }
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());

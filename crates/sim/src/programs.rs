@@ -563,8 +563,11 @@ impl Runner {
             let Opened { open, attr, .. } = self.open(dir, text, OpenFlags::READ)?;
             let size = u32::try_from(attr.size).unwrap_or(u32::MAX);
             let bytes = self.files.read(&CONTEXT, open, 0, size).wait();
-            self.close(open)?;
+            let closed = self.close(open);
+            let errors = [bytes.as_ref().err(), closed.as_ref().err()];
+            self.tell(format_args!("reads {text} of {size} bytes: {errors:?}"));
             let bytes = bytes?;
+            closed?;
             let values = bytes.as_bytes().chunks(8);
             Ok(values.map(|it| it.try_into().map_or(0, u64::from_le_bytes)).collect())
         };

@@ -98,8 +98,12 @@ impl SiteWorld<'_> {
         let context = Context::direct(0, 0);
         let made = |site: usize| {
             let at = At::new(Handle::ROOT, Name::new(DIRS[site].as_bytes()).expect("a name"));
-            let made = self.offices[site].files().make_dir(&context, at, NewMode::exactly(0o777));
-            let made = made.wait().expect("a directory").handle;
+            let office = &self.offices[site];
+            // What the server starts meanwhile must end with it.
+            let made = turns::on(office.machine(), || {
+                office.files().make_dir(&context, at, NewMode::exactly(0o777)).wait()
+            });
+            let made = made.expect("a directory").handle;
             assert_eq!(usize::from(made.ino.site()), site, "the home of a directory");
             (made, DIRS[site])
         };
@@ -107,7 +111,10 @@ impl SiteWorld<'_> {
         dirs.rotate_left(random_below(SITES));
         self.dirs = Dirs::OfSites(dirs);
         let by = random_below(SITES);
-        programs::prepare(self.offices[by].files(), &self.dirs).expect("new files");
+        let office = &self.offices[by];
+        let prepared =
+            turns::on(office.machine(), || programs::prepare(office.files(), &self.dirs));
+        prepared.expect("new files");
         thread::sleep(SAFE);
         turns::tell(format_args!("{dirs:?}, by {by}"));
     }
