@@ -1,16 +1,21 @@
 //! Directories that are made and removed although their names are at the other site, and what is
 //! left when a step is lost.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
-use pelago_server::Server;
-use pelago_wire::{Code, Handle, InodeId, NewMode, Reply, Request, SessionId, SitePeer};
+use pelago_server::{Options, Server};
+use pelago_wire::{
+    Bulk, Code, Context, Done, Handle, InodeId, NewMode, Reply, Request, RequestId, SessionId,
+    SitePeer,
+};
 
 use super::line::{Ends, Losing};
 use super::world::{
-    BERLIN, Offices, ask, begin, berlin_dir, client, lookup, options, public, rename, wait_for,
+    BERLIN, Offices, ask, ask_as, begin, berlin_dir, client, lookup, next_number, options, public,
+    rename, wait_for,
 };
-use crate::harness::rig::{entry, name};
+use crate::harness::rig::{DEADLINE, entry, name};
 
 const ROOT: Handle = Handle::ROOT;
 const DIRECT: SessionId = SessionId::DIRECT;
@@ -262,6 +267,41 @@ fn a_directory_that_was_opened_again_is_used_after_a_start() {
 }
 
 /// After a repair, or the loss of a disk.
+/// The repeated request waits for another session of the last run, and its own one is back when
+/// that is over.
+#[test]
+fn a_removal_that_was_repeated_and_has_waited_may_be_done() {
+    let waiting = Options { grace: Duration::from_secs(20), ..options() };
+    let offices = Offices::new();
+    offices.dir("berlin");
+    let session = client(&offices.first);
+    // It is waited for.
+    client(&offices.first);
+    let number = next_number();
+    let context =
+        Context { session, request: RequestId(number), mutation: number, ..Context::direct(0, 0) };
+    let remove = Request::RemoveDir { dir: ROOT, name: name("berlin") };
+    ask_as(&offices.first, &context, remove.clone(), &[]).unwrap();
+    let Offices { first, berlin: _berlin, folder, .. } = offices;
+    drop(first);
+    let again = Server::start(&folder.path().join("first"), waiting).unwrap();
+    let service = again.session_service();
+    let (sender, answer) = mpsc::channel();
+    let mut sender = Some(sender);
+    let mut later = || -> Done {
+        let sender = sender.take().unwrap();
+        Box::new(move |result| sender.send(result).unwrap())
+    };
+    let now = service.ask(&context, remove, Bulk::None, &mut later);
+    assert!(now.is_none() && answer.try_recv().is_err(), "it waits");
+    for session in service.earlier_sessions().into_iter().map(|(session, _)| session) {
+        service.reclaimed(session);
+        service.flushed(session);
+    }
+    let answered = answer.recv_timeout(DEADLINE).unwrap();
+    assert_eq!(answered.map(drop).map_err(|error| error.code), Err(Code::Io));
+}
+
 #[test]
 fn a_name_that_leads_nowhere_can_be_removed() {
     let offices = Offices::new();

@@ -27,6 +27,15 @@ pub(super) struct NamedDir {
     pub(super) at: NameThere,
 }
 
+/// The name of a directory that is to be removed, in a directory of this site.
+struct NameHere {
+    context: Context,
+    dir: Handle,
+    name: Name,
+    /// An earlier run may have been asked the same.
+    may_be_repeated: bool,
+}
+
 impl Dispatcher {
     /// Removes a directory whose name is here, for a client of this site. If its rows are at
     /// another site, that is asked.
@@ -38,36 +47,31 @@ impl Dispatcher {
         submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
         let Submission { request, bulk, later } = submission;
+        // Before the request waits for other sessions of the last run: its own one may have come
+        // back when that is over, and then no request of it counts as repeated.
+        let may_be_repeated = self.may_be_repeated(context);
+        let named = |name| NameHere { context: *context, dir, name, may_be_repeated };
         let mut removed_later = || -> Done {
             let this = Arc::clone(self);
-            let context = *context;
-            let name = name.clone();
+            let named = named(name.clone());
             let done = later();
-            Box::new(move |result| this.go_on_at_home(&context, dir, name, result, done))
+            Box::new(move |result| this.go_on_at_home(named, result, done))
         };
         let submission = Submission { request, bulk, later: &mut removed_later };
         let result = self.dispatch_local(context, submission)?;
-        self.go_on_at_home(context, dir, name, result, later());
+        self.go_on_at_home(named(name), result, later());
         None
     }
 
     /// Answers the removal of a directory whose name is here, or has its home carry it out.
-    fn go_on_at_home(
-        self: &Arc<Self>,
-        context: &Context,
-        dir: Handle,
-        name: Name,
-        result: Result<Reply, Error>,
-        done: Done,
-    ) {
+    fn go_on_at_home(self: &Arc<Self>, named: NameHere, result: Result<Reply, Error>, done: Done) {
+        let NameHere { context, dir, name, may_be_repeated } = named;
         match result {
             // An earlier run may have had its home remove it: that stores no answer here.
-            Err(Error { code: Code::Elsewhere | Code::NotFound })
-                if self.may_be_repeated(context) =>
-            {
+            Err(Error { code: Code::Elsewhere | Code::NotFound }) if may_be_repeated => {
                 done(Err(Code::Io.into()));
             }
-            Err(Error { code: Code::Elsewhere }) => self.remove_at_home(context, dir, name, done),
+            Err(Error { code: Code::Elsewhere }) => self.remove_at_home(&context, dir, name, done),
             result => done(result),
         }
     }
