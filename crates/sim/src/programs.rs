@@ -47,6 +47,8 @@ pub(crate) struct Plan {
     pub(crate) operations: u64,
     pub(crate) does: Does,
     pub(crate) dirs: Dirs,
+    /// The site of its mount.
+    pub(crate) site: usize,
 }
 
 /// The kind of operations of a program.

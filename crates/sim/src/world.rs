@@ -207,6 +207,7 @@ impl World<'_> {
                     operations: OPERATIONS,
                     does: if program == 0 { Does::Watches } else { Does::All },
                     dirs: Dirs::Root,
+                    site: 0,
                 };
                 let files = Files::new(Arc::clone(&holder) as _);
                 turns::on(machine, || programs::start(files, plan, &self.history))
@@ -234,6 +235,7 @@ impl World<'_> {
             // Its changes would be lost with its server.
             does: if palette.loses_server() { Does::Reads } else { Does::All },
             dirs: Dirs::Root,
+            site: 0,
         };
         turns::on(run.machine, || programs::start(run.files.clone(), plan, &self.history))
     }
@@ -386,7 +388,8 @@ impl World<'_> {
         let mut ends = Vec::new();
         for files in all {
             let program = Program(usize::MAX);
-            let plan = Plan { program, operations: 0, does: Does::Reads, dirs: Dirs::Root };
+            let plan =
+                Plan { program, operations: 0, does: Does::Reads, dirs: Dirs::Root, site: 0 };
             ends.push(Runner::new(files, plan, &self.history).read_all());
         }
         let mut history = self.history.lock();

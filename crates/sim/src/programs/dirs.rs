@@ -98,8 +98,23 @@ impl Runner {
             Err(Error { code: Code::Stale }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        self.history.lock().name(number_of(sub), begun, act, true);
+        let is_old = handle.is_some_and(|handle| self.may_be_old(sub, handle));
+        let mut history = self.history.lock();
+        match is_old {
+            true => history.count("site paths that may be old"),
+            false => history.name(number_of(sub), begun, act, true),
+        }
+        drop(history);
         Ok(handle)
+    }
+
+    /// Returns whether a name may have led to a directory a while ago, and not any more: a site that
+    /// does not hear the home of the name answers as it has seen that last, if the directory is its
+    /// own.
+    fn may_be_old(&self, sub: usize, found: Handle) -> bool {
+        let is_own = usize::from(found.ino.site()) == self.plan.site;
+        let is_named_there = self.plan.dirs.of(sub).ino.site() != found.ino.site();
+        is_own && is_named_there && self.history.lock().may_be_late
     }
 
     /// Makes a file in a directory, and removes it: in between the directory is not empty.

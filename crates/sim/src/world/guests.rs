@@ -210,7 +210,8 @@ impl World<'_> {
         let Some(tree) = self.shared else { return };
         for files in mounts {
             let program = Program(usize::MAX);
-            let plan = Plan { program, operations: 0, does: Does::Reads, dirs: Dirs::Root };
+            let plan =
+                Plan { program, operations: 0, does: Does::Reads, dirs: Dirs::Root, site: 0 };
             let runner = Runner::new(files.clone(), plan, &self.history);
             let mut nodes = SHARED_FILES.into_iter();
             if let Err(error) = nodes.try_for_each(|node| runner.read_shared(&tree, node)) {
@@ -231,5 +232,11 @@ impl World<'_> {
 }
 
 fn plan(number: usize) -> Plan {
-    Plan { program: Program(number), operations: OPERATIONS, does: Does::All, dirs: Dirs::Root }
+    Plan {
+        program: Program(number),
+        operations: OPERATIONS,
+        does: Does::All,
+        dirs: Dirs::Root,
+        site: 0,
+    }
 }

@@ -119,10 +119,10 @@ impl SiteWorld<'_> {
         turns::tell(format_args!("{dirs:?}, by {by}"));
     }
 
-    fn plan(&mut self, does: Does) -> Plan {
+    fn plan(&mut self, site: usize, does: Does) -> Plan {
         let program = Program(self.programs);
         self.programs += 1;
-        Plan { program, operations: OPERATIONS, does, dirs: self.dirs }
+        Plan { program, operations: OPERATIONS, does, dirs: self.dirs, site }
     }
 
     fn start_client(&mut self, number: usize) {
@@ -141,7 +141,7 @@ impl SiteWorld<'_> {
         });
         let first = self.programs;
         let does = [Does::All, if number == 0 { Does::Watches } else { Does::All }];
-        let plans = does.map(|does| self.plan(does));
+        let plans = does.map(|does| self.plan(number / CLIENTS_OF_SITE, does));
         let start = |plan| {
             let files = Files::new(Arc::clone(&holder) as _);
             turns::on(machine, || programs::start(files, plan, &self.history))
@@ -164,11 +164,14 @@ impl SiteWorld<'_> {
     /// Starts a program of the own mount of a site's server.
     fn start_own_program(&mut self, site: usize) {
         let number = self.programs;
-        let plan = self.plan(match self.palette {
-            // Its changes would be lost with its server.
-            Palette::Power => Does::Reads,
-            _ => Does::All,
-        });
+        let plan = self.plan(
+            site,
+            match self.palette {
+                // Its changes would be lost with its server.
+                Palette::Power => Does::Reads,
+                _ => Does::All,
+            },
+        );
         let files = self.offices[site].files().clone();
         let machine = self.offices[site].machine();
         let program = turns::on(machine, || programs::start(files, plan, &self.history));
@@ -324,14 +327,20 @@ impl SiteWorld<'_> {
         // Sessions of killed clients end, and all sites are heard again.
         thread::sleep(3 * TERM);
         let living = self.clients.iter().filter(|client| !client.is_killed);
-        let mut all: Vec<Files> =
-            living.map(|client| Files::new(Arc::clone(&client.holder) as _)).collect();
-        all.extend(self.offices.iter().map(|office| office.files().clone()));
+        let mut all: Vec<_> = living
+            .map(|client| (client.machine, Files::new(Arc::clone(&client.holder) as _)))
+            .collect();
+        let offices = self.offices.iter();
+        all.extend(offices.map(|office| (office.machine(), office.files().clone())));
         let mut ends = Vec::new();
-        for files in all {
+        for (machine, files) in all {
             let program = Program(usize::MAX);
-            let plan = Plan { program, operations: 0, does: Does::Reads, dirs: self.dirs };
-            ends.push(Runner::new(files, plan, &self.history).read_all());
+            let does = Does::Reads;
+            // No line is cut: nothing that it sees may be old.
+            let site = SITES;
+            let plan = Plan { program, operations: 0, does, dirs: self.dirs, site };
+            let runner = Runner::new(files, plan, &self.history);
+            ends.push(turns::on(machine, || runner.read_all()));
         }
         let mut history = self.history.lock();
         if ends.windows(2).any(|two| two[0] != two[1]) {
