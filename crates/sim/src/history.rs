@@ -40,6 +40,8 @@ pub(crate) enum Naming {
     /// Creating the name has failed, because it existed.
     Exists,
     Unlink,
+    /// The name was taken from this file, which got another one.
+    Moves(u64),
     /// The name did not exist.
     Absent,
     /// The name led to this file.
@@ -53,6 +55,8 @@ impl Act for Naming {
         match (self, state) {
             (Self::Create(file), None) => Some(Some(file)),
             (Self::CreateSome, None) => Some(Some(UNKNOWN)),
+            (Self::Moves(_), Some(UNKNOWN)) => Some(None),
+            (Self::Moves(file), Some(known)) => (file == known).then_some(None),
             (Self::Leads(file), Some(UNKNOWN)) => Some(Some(file)),
             (Self::Exists, Some(_)) => Some(state),
             (Self::Unlink, Some(_)) => Some(None),
@@ -314,6 +318,11 @@ impl History {
     /// Records an operation on a name; it has an end only if its effect is certain.
     pub(crate) fn name(&mut self, name: usize, begun: u64, act: Naming, is_certain: bool) {
         let ended = if is_certain { self.moment() } else { u64::MAX };
+        self.names.entry(name).or_default().push(Operation { begun, ended, act });
+    }
+
+    /// Records an operation on a name that has had its effect between two moments.
+    pub(crate) fn name_between(&mut self, name: usize, begun: u64, ended: u64, act: Naming) {
         self.names.entry(name).or_default().push(Operation { begun, ended, act });
     }
 

@@ -81,6 +81,26 @@ const EXPECTED: [&str; 44] = [
     "unlinks",
     "writes",
 ];
+/// What [`TELLING_SEEDS`] seeds with several sites meet.
+const EXPECTED_OF_SITES: [&str; 17] = [
+    "appends",
+    "creates",
+    "critical sections",
+    "failed operations",
+    "listings",
+    "locks",
+    "looks",
+    "lookups",
+    "reads",
+    "site directories of another site",
+    "site lookups of directories",
+    "site paths that may be old",
+    "site removed directories of another site",
+    "site renames of directories",
+    "site uses of directories",
+    "unlinks",
+    "writes",
+];
 /// If this is set, a run tells of each switch of threads.
 const SWITCHES: &str = "PELAGO_SIM_SWITCHES";
 /// Ends with the first seed that fails.
@@ -107,7 +127,8 @@ fn main() -> ExitCode {
                     && (!has(SITES) || world::has_sites(*seed))
             };
             let seeds: Vec<u64> = (seed..seed + count).filter(is_meant).collect();
-            run_all(&seeds, has(FIRST))
+            let expected = expected(&seeds, has(GUESTS) || has(SITES));
+            run_all(&seeds, &expected, has(FIRST))
         }
         _ => {
             eprintln!("usage: pelago-sim SEED [SEEDS]");
@@ -176,8 +197,20 @@ fn run_one(seed: u64, tells: bool) -> ExitCode {
     }
 }
 
+/// Returns what a run of these seeds meets, if it has enough of them.
+fn expected(seeds: &[u64], is_of_one_kind: bool) -> Vec<&'static str> {
+    let mut expected = Vec::new();
+    if seeds.len() >= TELLING_SEEDS && !is_of_one_kind {
+        expected.extend(EXPECTED.iter().chain(&faults::KINDS));
+    }
+    if seeds.iter().filter(|seed| world::has_sites(**seed)).count() >= TELLING_SEEDS {
+        expected.extend(EXPECTED_OF_SITES.iter().chain(&faults::sites::SITE_KINDS));
+    }
+    expected
+}
+
 /// Runs seeds, as many at a time as there are processors.
-fn run_all(seeds: &[u64], ends_early: bool) -> ExitCode {
+fn run_all(seeds: &[u64], expected: &[&str], ends_early: bool) -> ExitCode {
     let has_failed = AtomicBool::new(false);
     let began = Instant::now();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -193,6 +226,9 @@ fn run_all(seeds: &[u64], ends_early: bool) -> ExitCode {
                 let run = move |seed| {
                     let (ok, text) = run_apart(seed);
                     has_failed.fetch_or(!ok, Ordering::Relaxed);
+                    if !ok {
+                        eprintln!("seed {seed} failed");
+                    }
                     (seed, ok, text)
                 };
                 scope.spawn(move || seeds.take_while(goes_on).map(run).collect::<Vec<_>>())
@@ -216,8 +252,7 @@ fn run_all(seeds: &[u64], ends_early: bool) -> ExitCode {
     for (what, number) in &totals {
         println!("{what}: {number}");
     }
-    let missing = EXPECTED.iter().chain(&faults::KINDS).filter(|it| !totals.contains_key(**it));
-    let missing: Vec<_> = missing.filter(|_| seeds.len() >= TELLING_SEEDS).collect();
+    let missing: Vec<_> = expected.iter().filter(|it| !totals.contains_key(**it)).collect();
     if !missing.is_empty() {
         println!("never met: {missing:?}");
     }

@@ -33,13 +33,15 @@ pub(crate) enum SiteFault {
     PowerLoss(usize),
     /// A client is killed.
     KillClient(usize),
+    /// A site tells others another address: they make new connections to it.
+    NewAddress(usize),
     /// The first site hears nothing from the second one, which hears it for so long. Then its
     /// leases end, and before its session does, the server of the second one is killed.
     KillHomeOfLost([usize; 2], Duration),
 }
 
 /// The names of all kinds in a report.
-pub(crate) const SITE_KINDS: [&str; 12] = [
+pub(crate) const SITE_KINDS: [&str; 13] = [
     "site cut",
     "site stopped cable",
     "sites parted",
@@ -52,6 +54,7 @@ pub(crate) const SITE_KINDS: [&str; 12] = [
     "site power loss",
     "site killed client",
     "site killed home of a lost site",
+    "site new address",
 ];
 
 /// The numbers of clients and of all cables.
@@ -76,6 +79,7 @@ impl SiteFault {
             Self::PowerLoss(_) => 9,
             Self::KillClient(_) => 10,
             Self::KillHomeOfLost(..) => 11,
+            Self::NewAddress(_) => 12,
         }]
     }
 
@@ -93,6 +97,7 @@ impl SiteFault {
             Self::KillServer(_)
             | Self::PowerLoss(_)
             | Self::KillClient(_)
+            | Self::NewAddress(_)
             | Self::KillHomeOfLost(..) => true,
         }
     }
@@ -116,7 +121,7 @@ impl SiteFault {
             0 => Duration::from_millis(8_000 + turns::random(10_000)),
             _ => Duration::from_millis(1 + turns::random(4_000)),
         };
-        Some(match (turns::random(16), palette) {
+        Some(match (turns::random(17), palette) {
             (0..=2, _) => Self::Cut(cable),
             (3..=5, _) => {
                 let ways = [Ways::Both, Ways::FromClient, Ways::ToClient];
@@ -128,6 +133,7 @@ impl SiteFault {
             (9, _) => Self::SlowServer(site, short()),
             (10, _) => Self::PauseClient(client, long()),
             (11, _) => Self::SlowClient(client, short()),
+            (16, _) => Self::NewAddress(site),
             (12, Palette::Server | Palette::Power) => {
                 let heard = Duration::from_millis(300 + turns::random(1_500));
                 Self::KillHomeOfLost([site, other], heard)

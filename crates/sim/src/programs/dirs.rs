@@ -2,14 +2,14 @@
 //! of the directory above, and its rows are at the site of its program.
 
 use pelago_client::At;
-use pelago_wire::{Code, Error, Handle, InodeId, NewMode, OpenFlags};
+use pelago_wire::{Code, Error, Handle, InodeId, NewMode, OpenFlags, RenameFlags};
 
-use super::{CONTEXT, Runner, name, random_below};
+use super::{CONTEXT, Runner, SITES, name, random_below};
 use crate::history::Naming;
 use crate::turns;
 
 /// The names of directories that come and go, and the first of their numbers among all names.
-pub(crate) const SUBS: usize = 3;
+pub(crate) const SUBS: usize = 2 * SITES;
 const FIRST_SUB: usize = 500;
 
 /// Returns the number of a name among all names of a run.
@@ -24,10 +24,17 @@ impl Runner {
         if !self.history.lock().has_room_for_name(number_of(sub), 12) {
             return;
         }
-        match turns::random(6) {
-            0 | 1 => self.note("site mkdir", self.make_sub(sub)),
-            2 => self.note("site rmdir", self.remove_sub(sub)),
-            3 => self.note("site lookups of directories", self.look_up_sub(sub).map(drop)),
+        match turns::random(8) {
+            0..=2 => self.note("site mkdir", self.make_sub(sub)),
+            3 => self.note("site rmdir", self.remove_sub(sub)),
+            4 => {
+                // The other name in the same directory.
+                let to = (sub + SITES) % SUBS;
+                if self.history.lock().has_room_for_name(number_of(to), 12) {
+                    self.note("site renames of directories", self.rename_sub(sub, to));
+                }
+            }
+            5 => self.note("site lookups of directories", self.look_up_sub(sub).map(drop)),
             _ => {
                 let used = self.fill_sub(sub);
                 self.note("site uses of directories", used);
@@ -84,6 +91,44 @@ impl Runner {
         self.tell(format_args!("{begun} removes directory {sub}: {act:?}, {removed:?}"));
         self.history.lock().name(number_of(sub), begun, act, is_certain);
         result
+    }
+
+    fn rename_sub(&self, from: usize, to: usize) -> Result<(), Error> {
+        let dir = self.dir(from)?;
+        let at = |sub| name(dir, &format!("sub-{sub}"));
+        let begun = self.history.lock().begin_dir_name(self.plan.program, number_of(from));
+        let renamed = self.files.rename(&CONTEXT, at(from), at(to), RenameFlags::NoReplace).wait();
+        self.tell(format_args!("{begun} renames directory {from} to {to}: {renamed:?}"));
+        let mut history = self.history.lock();
+        // Its effect on both names is between the same moments.
+        let mut both = |from_act, to_act| {
+            let ended = history.moment();
+            for (sub, act) in [(from, from_act), (to, to_act)] {
+                if let Some(act) = act {
+                    history.name_between(number_of(sub), begun, ended, act);
+                }
+            }
+        };
+        match renamed {
+            Ok(renamed) => {
+                let ino = renamed.moved.ino.raw();
+                both(Some(Naming::Moves(ino)), Some(Naming::Create(ino)));
+                Ok(())
+            }
+            Err(Error { code: Code::NotFound }) => {
+                both(Some(Naming::Absent), None);
+                Ok(())
+            }
+            Err(Error { code: Code::Exists }) => {
+                both(None, Some(Naming::Exists));
+                Ok(())
+            }
+            Err(error) => {
+                history.name(number_of(from), begun, Naming::Unlink, false);
+                history.name(number_of(to), begun, Naming::CreateSome, false);
+                Err(error)
+            }
+        }
     }
 
     fn look_up_sub(&self, sub: usize) -> Result<Option<Handle>, Error> {

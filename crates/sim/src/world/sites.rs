@@ -16,7 +16,9 @@ use pelago_holder::Holder;
 use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget};
 use pelago_wire::{Context, Handle, Name, NewMode};
 
-use self::offices::{CABLES, CLIENTS, CLIENTS_OF_SITE, Office, cables_between, cables_to, line};
+use self::offices::{
+    CABLES, CLIENTS, CLIENTS_OF_SITE, Office, OfficeOptions, cables_between, cables_to, line,
+};
 use super::{Client, FAULT_MICROS, OPERATIONS, Report, TERM, WRITE_POLL, WRITE_POLLS, gains};
 use crate::cables::{Cables, Ways, client_socket};
 use crate::faults::Palette;
@@ -34,6 +36,9 @@ const PROGRAMS: usize = 2;
 const DIRS: [&str; SITES] = ["of-first", "of-berlin", "of-rome"];
 /// Everything that was made at the beginning is safe after this time.
 const SAFE: Duration = Duration::from_secs(3);
+
+/// The longest waits for another site: the usual one, and one that is shorter than a term.
+const REMOTE_TIMEOUTS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(3)];
 
 /// A program that uses the mount of a site's server, and ends with it.
 struct OwnProgram {
@@ -53,7 +58,7 @@ struct SiteWorld<'a> {
     dirs: Dirs,
     palette: Palette,
     history: Arc<Mutex<History>>,
-    inline_bytes: u32,
+    options: OfficeOptions,
     /// True after a fault that programs may see as an error.
     may_fail: bool,
 }
@@ -67,7 +72,10 @@ pub(super) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
     turns::tell(format_args!("seed {seed}, {SITES} sites, {palette:?}"));
     let history: Arc<Mutex<History>> = Arc::default();
     history.lock().may_come_late = true;
-    let inline_bytes = if palette == Palette::Power { 4096 } else { 16 };
+    let options = OfficeOptions {
+        inline_bytes: if palette == Palette::Power { 4096 } else { 16 },
+        remote_timeout: REMOTE_TIMEOUTS[random_below(REMOTE_TIMEOUTS.len())],
+    };
     let mut world = SiteWorld {
         dir,
         offices,
@@ -78,7 +86,7 @@ pub(super) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
         dirs: Dirs::Root,
         palette,
         history,
-        inline_bytes,
+        options,
         may_fail: false,
     };
     world.prepare();
@@ -92,7 +100,7 @@ impl SiteWorld<'_> {
     /// Starts the servers, which join the volume, and makes the directories and files.
     fn prepare(&mut self) {
         for office in &mut self.offices {
-            office.start(self.inline_bytes, &self.history);
+            office.start(self.options, &self.history);
         }
         offices::join(&self.offices);
         let context = Context::direct(0, 0);
@@ -221,6 +229,7 @@ impl SiteWorld<'_> {
                 self.lose_power(site);
             }
             SiteFault::KillClient(client) => self.kill_client(client),
+            SiteFault::NewAddress(site) => self.offices[site].move_to_another_address(),
             SiteFault::KillHomeOfLost([lost, home], heard) => {
                 let cable = line(lost, home);
                 self.cables.stop(cable, Ways::ToClient, 2 * TERM);
@@ -283,7 +292,7 @@ impl SiteWorld<'_> {
         mem::forget(run);
         self.offices[site].table = self.offices[site].table.fork_crashed(keep_unsafe);
         thread::sleep(Duration::from_micros(turns::random(3_000_000)));
-        self.offices[site].start(self.inline_bytes, &self.history);
+        self.offices[site].start(self.options, &self.history);
         if turns::random(3) != 0 || self.palette == Palette::Power {
             // Clients and sites that do not return in time lose changes that are not safe.
             self.cables.mend_some(&cables);

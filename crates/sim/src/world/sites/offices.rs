@@ -50,6 +50,14 @@ const PAUSE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS: usize = 2_000;
 
+/// The options of all servers of a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OfficeOptions {
+    pub(super) inline_bytes: u32,
+    /// The longest wait for another site.
+    pub(super) remote_timeout: Duration,
+}
+
 /// A site: its table and its folder, and the run of its server.
 pub(super) struct Office {
     pub(super) site: usize,
@@ -57,6 +65,8 @@ pub(super) struct Office {
     pub(super) table: FakeTable,
     pub(super) run: Option<OfficeRun>,
     pub(super) runs: usize,
+    /// The number of times that it got another address. All lead to the same cables.
+    pub(super) moves: usize,
 }
 
 /// One run of the server of a site.
@@ -129,10 +139,6 @@ fn server_key(site: usize) -> PrivateKey {
     key(SERVER_KEY, site)
 }
 
-fn address(site: usize) -> String {
-    format!("127.0.0.1:{}", server_port(site))
-}
-
 /// Returns the sentence by which a site that is invited names the key of its server.
 fn sentence(site: usize) -> Vec<u8> {
     let conditions = SiteInvitation { volume: VOLUME.0, site: number(site) }.conditions();
@@ -146,7 +152,7 @@ impl Office {
     pub(super) fn new(dir: &Path, site: usize) -> Self {
         let dir = office_dir(dir, site);
         std::fs::create_dir(&dir).expect("a folder");
-        Self { site, dir, table: FakeTable::new(), run: None, runs: 0 }
+        Self { site, dir, table: FakeTable::new(), run: None, runs: 0, moves: 0 }
     }
 
     pub(super) fn shard(&self) -> ShardId {
@@ -170,7 +176,7 @@ impl Office {
     }
 
     /// Starts a run of the server over the state that the last run has left.
-    pub(super) fn start(&mut self, inline_bytes: u32, history: &Arc<Mutex<History>>) {
+    pub(super) fn start(&mut self, own: OfficeOptions, history: &Arc<Mutex<History>>) {
         self.runs += 1;
         let machine = turns::machine(&format!("{} {}", NAMES[self.site], self.runs), gains());
         let parts = Parts {
@@ -182,7 +188,8 @@ impl Office {
         };
         let options = Options {
             sync_interval: SYNC_INTERVALS[usize::from(turns::random(2) == 0)],
-            inline_bytes,
+            inline_bytes: own.inline_bytes,
+            remote_timeout: own.remote_timeout,
             memory_bytes: MEMORY_BYTES[usize::from(turns::random(10) == 0)],
             passthrough: Passthrough::Never,
             joining: (self.site != 0).then(|| self.joining()),
@@ -190,8 +197,9 @@ impl Office {
         };
         let run = turns::on(machine, || {
             let server = Arc::new(Server::start_on(parts, options).expect("a server"));
-            let own = self.site;
-            server.set_connect(Box::new(move |neighbour| connect(own, neighbour)));
+            let site = self.site;
+            let give_up = own.remote_timeout;
+            server.set_connect(Box::new(move |neighbour| connect(site, neighbour, give_up)));
             let tap = Arc::new(Tap::new(server.session_service(), history));
             let sessions = SessionServer::start_with(tap, TERM).expect("sessions");
             sessions.listen_unix(&server_socket(&self.dir)).expect("a socket");
@@ -208,8 +216,11 @@ impl Office {
 
     /// Returns how the volume is made at a site that joins.
     fn joining(&self) -> Joining {
-        let founder =
-            Neighbour { site: 0, key: *server_key(0).public().as_bytes(), address: address(0) };
+        let founder = Neighbour {
+            site: 0,
+            key: *server_key(0).public().as_bytes(),
+            address: "host-0:1".to_owned(),
+        };
         let site = number(self.site);
         Joining { volume: VOLUME, site, founder, founder_name: NAMES[0].to_owned() }
     }
@@ -220,13 +231,26 @@ impl Office {
         let site = self.site;
         turns::on(self.machine(), || match site {
             0 => server.begin_site_list(server_key(0)).expect("a list"),
-            _ => tell_address(&server, site),
+            _ => tell_address(&server, self.address()),
         });
+    }
+
+    /// Tells the other sites an address that they do not know yet.
+    pub(super) fn move_to_another_address(&mut self) {
+        if self.site != 0 {
+            self.moves += 1;
+            let server = Arc::clone(self.server());
+            turns::on(self.machine(), || tell_address(&server, self.address()));
+        }
+    }
+
+    fn address(&self) -> String {
+        format!("host-{}-{}:{}", self.site, self.moves, server_port(self.site))
     }
 }
 
 /// Returns the session at the server of another site.
-fn connect(own: usize, neighbour: &Neighbour) -> Option<Arc<dyn LeasedService>> {
+fn connect(own: usize, neighbour: &Neighbour, give_up: Duration) -> Option<Arc<dyn LeasedService>> {
     let to = usize::from(neighbour.site);
     let there = server_key(to).public();
     let address = ServerAddress::new(there, "127.0.0.1", cable_port(own, to));
@@ -242,19 +266,19 @@ fn connect(own: usize, neighbour: &Neighbour) -> Option<Arc<dyn LeasedService>> 
         },
         read_only: false,
         role: ClientRole::Site(site),
-        give_up: Some(Options::default().remote_timeout),
+        give_up: Some(give_up),
     };
     let remote = Remote::begin_unconnected(options).expect("threads");
     Some(Arc::new(remote) as Arc<dyn LeasedService>)
 }
 
-/// Sends the address of a site to each other one, and repeats that until it succeeds.
-fn tell_address(server: &Arc<Server>, site: usize) {
+/// Sends an address to each other site, and repeats that until it succeeds.
+fn tell_address(server: &Arc<Server>, address: String) {
     let mut untold: Vec<u16> = server.neighbours().iter().map(|other| other.site).collect();
     let server = Arc::downgrade(server);
     let tell = move || {
         while let Some(server) = server.upgrade() {
-            untold.retain(|other| match server.tell_address(*other, &address(site)) {
+            untold.retain(|other| match server.tell_address(*other, &address) {
                 Ok(()) => false,
                 Err(error) => error.code != Code::Stale,
             });
@@ -277,7 +301,7 @@ pub(super) fn join(offices: &[Office]) {
     }
     for office in &offices[1..] {
         let told =
-            turns::on(office.machine(), || office.server().tell_address(0, &address(office.site)));
+            turns::on(office.machine(), || office.server().tell_address(0, &office.address()));
         told.expect("it has joined");
     }
     offices[0].introduce();
