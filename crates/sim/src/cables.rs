@@ -28,8 +28,8 @@ struct Orders {
     cut: Vec<usize>,
     /// Until when a cable carries nothing from the client, and to it.
     stopped: Vec<[Duration; 2]>,
-    /// Nothing listens at the other end.
-    is_server_gone: bool,
+    /// The cables at whose other end nothing listens.
+    gone: Vec<bool>,
 }
 
 /// The ways of a cable.
@@ -64,7 +64,8 @@ impl Cables {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let stopped = vec![[Duration::ZERO; 2]; clients.len()];
-        let orders = Orders { stopped, ..Orders::default() };
+        let gone = vec![false; clients.len()];
+        let orders = Orders { stopped, gone, ..Orders::default() };
         let orders = Arc::new(Mutex::new(orders));
         let cables = clients.into_iter().enumerate();
         let cables = cables.map(|(client, ends)| Cable::lay(&poll, ends, client));
@@ -97,11 +98,26 @@ impl Cables {
         self.order(|orders| orders.stopped.fill([Duration::ZERO; 2]));
     }
 
+    /// Carries everything again by these cables.
+    pub(crate) fn mend_some(&self, cables: &[usize]) {
+        self.order(|orders| {
+            cables.iter().for_each(|cable| orders.stopped[*cable] = [Duration::ZERO; 2]);
+        });
+    }
+
     /// The server is gone, or there again.
     pub(crate) fn set_server_gone(&self, is_gone: bool) {
         self.order(|orders| {
-            orders.is_server_gone = is_gone;
+            orders.gone.fill(is_gone);
             orders.cut.extend(0..orders.stopped.len());
+        });
+    }
+
+    /// The server at the other end of these cables is gone, or there again.
+    pub(crate) fn set_gone(&self, cables: &[usize], is_gone: bool) {
+        self.order(|orders| {
+            cables.iter().for_each(|cable| orders.gone[*cable] = is_gone);
+            orders.cut.extend(cables);
         });
     }
 
@@ -158,10 +174,10 @@ impl Carrier {
 
     /// Carries the bytes whose time has come. Returns the time of the next ones.
     fn carry(&mut self) -> Option<Duration> {
-        let (cut, stopped, is_server_gone) = {
+        let (cut, stopped, gone) = {
             let mut orders = self.orders.lock();
             let cut = std::mem::take(&mut orders.cut);
-            (cut, orders.stopped.clone(), orders.is_server_gone)
+            (cut, orders.stopped.clone(), orders.gone.clone())
         };
         let now = turns::now();
         let mut next: Vec<Duration> = Vec::new();
@@ -173,7 +189,7 @@ impl Carrier {
             next.extend(until.into_iter().filter(|until| *until > now));
             let goes = until.map(|until| until <= now);
             if goes == [true; 2] {
-                cable.accept(&self.poll, is_server_gone);
+                cable.accept(&self.poll, gone[cable.number]);
             }
             next.extend(cable.carry(goes));
         }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use crate::cables::Ways;
 use crate::turns;
 
+pub(crate) mod sites;
+
 /// Something that goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Write};
 use std::ops::Range;
 
-use pelago_wire::{FileLock, LockMode};
+use pelago_wire::{FileLock, InodeId, LockMode};
 
 use crate::grants::Grants;
 use crate::linear::{Act, MOST, Operation, have_order};
@@ -28,13 +28,20 @@ fn program_of(value: u64) -> Program {
     Program(usize::try_from(value % 100).unwrap_or(0).wrapping_sub(1))
 }
 
+/// Stands for a file whose number is not known until something has seen it.
+const UNKNOWN: u64 = u64::MAX;
+
 /// An operation on a name. Its state is the file that it leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
     Create(u64),
+    /// The name was given to a file whose number is not known.
+    CreateSome,
     /// Creating the name has failed, because it existed.
     Exists,
     Unlink,
+    /// The name was taken from this file, which got another one.
+    Moves(u64),
     /// The name did not exist.
     Absent,
     /// The name led to this file.
@@ -47,6 +54,10 @@ impl Act for Naming {
     fn step(self, state: Option<u64>) -> Option<Option<u64>> {
         match (self, state) {
             (Self::Create(file), None) => Some(Some(file)),
+            (Self::CreateSome, None) => Some(Some(UNKNOWN)),
+            (Self::Moves(_), Some(UNKNOWN)) => Some(None),
+            (Self::Moves(file), Some(known)) => (file == known).then_some(None),
+            (Self::Leads(file), Some(UNKNOWN)) => Some(Some(file)),
             (Self::Exists, Some(_)) => Some(state),
             (Self::Unlink, Some(_)) => Some(None),
             (Self::Absent, None) => Some(None),
@@ -134,6 +145,10 @@ pub(crate) struct History {
     closed: BTreeSet<u64>,
     /// The name that each program has changed last.
     changing_names: BTreeMap<Program, usize>,
+    /// Directories with something in them, each from one moment to another one.
+    filled: Vec<(InodeId, u64, u64)>,
+    /// Directories that were removed, each between two moments.
+    removed: Vec<(InodeId, u64, u64)>,
     log: BTreeMap<u64, Appended>,
     /// The values that critical sections have written, with the number of times for each.
     counted: BTreeMap<u64, usize>,
@@ -150,6 +165,9 @@ pub(crate) struct History {
     pub(crate) power_losses: u64,
     /// True after a fault by which something may take longer than usual.
     pub(crate) may_be_late: bool,
+    /// A change that got no answer may be done after later ones of its program: the server of a
+    /// site has given it up, and the one of another site carries it out.
+    pub(crate) may_come_late: bool,
     /// The shared files that guests have written.
     pub(crate) written_by_guests: BTreeSet<SharedNode>,
     /// The number of operations, by kind.
@@ -303,9 +321,53 @@ impl History {
         self.names.entry(name).or_default().push(Operation { begun, ended, act });
     }
 
+    /// Records an operation on a name that has had its effect between two moments.
+    pub(crate) fn name_between(&mut self, name: usize, begun: u64, ended: u64, act: Naming) {
+        self.names.entry(name).or_default().push(Operation { begun, ended, act });
+    }
+
     /// Records that a name may or may not have been created.
     pub(crate) fn lose_name(&mut self, name: usize) {
         self.lost_names.insert(name);
+    }
+
+    /// Records that a program is about to change the name of a directory. Returns this moment.
+    pub(crate) fn begin_dir_name(&mut self, program: Program, name: usize) -> u64 {
+        self.begin_name(program, name);
+        self.moment()
+    }
+
+    /// Records that something is in a directory from now on. Returns the number of this record.
+    pub(crate) fn dir_filled(&mut self, dir: InodeId) -> usize {
+        let moment = self.moment();
+        self.filled.push((dir, moment, moment));
+        self.filled.len() - 1
+    }
+
+    /// Records that what is in a directory by this record is still there.
+    pub(crate) fn dir_is_filled(&mut self, filled: usize) {
+        self.filled[filled].2 = self.moment();
+    }
+
+    /// Records that a directory was removed; the request began at `begun`.
+    pub(crate) fn dir_removed(&mut self, begun: u64, dir: InodeId) {
+        let ended = self.moment();
+        self.removed.push((dir, begun, ended));
+    }
+
+    /// No directory was removed while something was in it.
+    fn check_removed(&mut self) {
+        for (dir, begun, ended) in &self.removed {
+            let is_in = |(filled, from, until): &&(InodeId, u64, u64)| {
+                filled == dir && from < begun && ended < until
+            };
+            if let Some((_, from, until)) = self.filled.iter().find(is_in) {
+                let what = format!(
+                    "{dir} was removed at {begun}-{ended}, and had a file at {from}-{until}"
+                );
+                self.wrong.push(what);
+            }
+        }
     }
 
     pub(crate) fn append(&mut self, program: Program, value: u64) {
@@ -364,6 +426,7 @@ impl History {
             }
         }
         self.check_sizes();
+        self.check_removed();
         self.check_uses();
         self.check_log(log);
         self.check_locks();
@@ -412,10 +475,13 @@ impl History {
         }
         let mut last: BTreeMap<Program, u64> = BTreeMap::new();
         for value in log {
-            let Some(Appended { program, .. }) = self.log.get(value) else {
+            let Some(Appended { program, is_certain }) = self.log.get(value) else {
                 self.wrong.push(format!("the log has {value}, which nobody has written"));
                 continue;
             };
+            if self.may_come_late && !is_certain {
+                continue;
+            }
             // Values of a program grow.
             if last.insert(*program, *value).is_some_and(|before| before > *value) {
                 self.wrong.push(format!("{value} of {program:?} is not in its place in the log"));

@@ -16,6 +16,7 @@ use crate::shares::SharedNode;
 use crate::shares::SharedTree;
 use crate::turns;
 
+pub(crate) mod dirs;
 pub(crate) mod guest;
 pub(crate) mod owner;
 mod scatter;
@@ -24,11 +25,17 @@ mod scatter;
 pub(crate) const FILES: usize = 3;
 pub(crate) const PARTS: u64 = 3;
 pub(crate) const NAMES: usize = 4;
+/// The number of sites in a run with several.
+pub(crate) const SITES: usize = 3;
 /// The file that critical sections count in, and the one that all append to.
 const COUNTER: &str = "counter";
 const LOG: &str = "log";
 /// The file whose bytes programs lock.
 const LOCKED: &str = "locked";
+/// The numbers of their directories.
+const COUNTER_DIR: usize = 0;
+const LOG_DIR: usize = 1;
+const LOCKED_DIR: usize = 2;
 /// A program computes under a lock for a little longer than a session lasts, at least.
 const COMPUTES: Duration = Duration::from_millis(10_200);
 const CONTEXT: Context = Context::direct(0, 0);
@@ -39,6 +46,9 @@ pub(crate) struct Plan {
     pub(crate) program: Program,
     pub(crate) operations: u64,
     pub(crate) does: Does,
+    pub(crate) dirs: Dirs,
+    /// The site of its mount.
+    pub(crate) site: usize,
 }
 
 /// The kind of operations of a program.
@@ -52,6 +62,16 @@ pub(crate) enum Does {
     Watches,
 }
 
+/// What a mount shows at the end of a run, beside what is in the history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) log: Vec<u64>,
+    /// The counter.
+    pub(crate) count: u64,
+    /// The nodes of the directories that come and go.
+    pub(crate) subs: Vec<Option<u64>>,
+}
+
 /// A program, with its mount and the history.
 pub(crate) struct Runner {
     files: Files,
@@ -60,8 +80,27 @@ pub(crate) struct Runner {
     last_value: u64,
 }
 
-fn name(text: &str) -> At {
-    At::new(Handle::ROOT, Name::new(text.as_bytes()).expect("a name"))
+/// The directories in which programs work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Dirs {
+    /// The root alone.
+    Root,
+    /// One of each site, with this name in the root.
+    OfSites([(Handle, &'static str); SITES]),
+}
+
+impl Dirs {
+    /// Returns the directory of the file, or of the name, of this number.
+    pub(crate) const fn of(&self, number: usize) -> Handle {
+        match self {
+            Self::Root => Handle::ROOT,
+            Self::OfSites(dirs) => dirs[number % SITES].0,
+        }
+    }
+}
+
+fn name(dir: Handle, text: &str) -> At {
+    At::new(dir, Name::new(text.as_bytes()).expect("a name"))
 }
 
 fn file_name(file: usize) -> String {
@@ -69,12 +108,14 @@ fn file_name(file: usize) -> String {
 }
 
 /// Makes the files that programs use.
-pub(crate) fn prepare(files: &Files) -> Result<(), Error> {
-    let names = (0..FILES).map(file_name).chain([COUNTER, LOG, LOCKED].map(str::to_owned));
-    for text in names {
+pub(crate) fn prepare(files: &Files, dirs: &Dirs) -> Result<(), Error> {
+    let others = [(COUNTER_DIR, COUNTER), (LOG_DIR, LOG), (LOCKED_DIR, LOCKED)];
+    let others = others.map(|(dir, text)| (dir, text.to_owned()));
+    for (dir, text) in (0..FILES).map(|file| (file, file_name(file))).chain(others) {
         let mode = NewMode::exactly(0o644);
         let flags = OpenFlags::READ_WRITE;
-        let created = files.create(&CONTEXT, name(&text), mode, flags).wait()?;
+        let at = name(dirs.of(dir), &text);
+        let created = files.create(&CONTEXT, at, mode, flags).wait()?;
         files.flush(&CONTEXT, created.open, None).wait()?;
         files.fsync(&CONTEXT, created.open, false).wait()?;
         files.release(&CONTEXT, created.open).wait()?;
@@ -97,6 +138,10 @@ impl Runner {
     fn run(mut self) {
         for _ in 0..self.plan.operations {
             thread::sleep(Duration::from_micros(turns::random(400_000)));
+            if self.uses_subs() {
+                self.use_sub();
+                continue;
+            }
             let kind = match self.plan.does {
                 Does::All if turns::random(16) == 0 => 12,
                 Does::All => turns::random(12),
@@ -117,14 +162,39 @@ impl Runner {
         }
     }
 
+    /// Returns whether the next operation is one on directories that come and go.
+    fn uses_subs(&self) -> bool {
+        match (self.plan.dirs, self.plan.does) {
+            (Dirs::OfSites(_), Does::All) => turns::random(4) == 0,
+            (Dirs::OfSites(_), Does::Reads | Does::Watches) | (Dirs::Root, _) => false,
+        }
+    }
+
     /// Returns a value that no other write has.
     fn value(&mut self) -> u64 {
         self.last_value += 1;
         value(self.plan.program, self.last_value)
     }
 
-    fn open(&self, text: &str, flags: OpenFlags) -> Result<Opened, Error> {
-        let entry = self.files.lookup(&CONTEXT, name(text)).wait()?;
+    /// Returns the directory of a number. Where there are several, the program walks there, or has
+    /// it open.
+    fn dir(&self, number: usize) -> Result<Handle, Error> {
+        let Dirs::OfSites(dirs) = self.plan.dirs else { return Ok(Handle::ROOT) };
+        let (dir, text) = dirs[number % SITES];
+        if turns::random(2) == 0 {
+            let found = self.files.lookup(&CONTEXT, name(Handle::ROOT, text)).wait()?;
+            if found.handle != dir {
+                let what = format!("{text} leads to {:?}, and is {dir:?}", found.handle);
+                self.history.lock().wrong.push(what);
+            }
+        }
+        Ok(dir)
+    }
+
+    /// Opens a file in the directory of a number.
+    fn open(&self, dir: usize, text: &str, flags: OpenFlags) -> Result<Opened, Error> {
+        let at = name(self.dir(dir)?, text);
+        let entry = self.files.lookup(&CONTEXT, at).wait()?;
         self.files.open(&CONTEXT, entry.handle, flags).wait()
     }
 
@@ -152,7 +222,7 @@ impl Runner {
         let file = random_file();
         let writes = 1 + turns::random(4);
         let flags = OpenFlags { sync: turns::random(12) == 0, ..OpenFlags::READ_WRITE };
-        let opened = self.open(&file_name(file), flags);
+        let opened = self.open(file, &file_name(file), flags);
         let Ok(Opened { open, attr, .. }) = opened else {
             return self.note("writes", opened.map(drop));
         };
@@ -215,7 +285,7 @@ impl Runner {
     fn read_part(&self, part: FilePart) -> Result<(), Error> {
         // Before the open: the bytes of an open file may be older than this moment.
         let begun = self.history.lock().moment();
-        let Opened { open, .. } = self.open(&file_name(part.file), OpenFlags::READ)?;
+        let Opened { open, .. } = self.open(part.file, &file_name(part.file), OpenFlags::READ)?;
         self.read_opened(part, begun, open)
     }
 
@@ -236,7 +306,8 @@ impl Runner {
     fn look(&self) {
         let file = random_file();
         let begun = self.history.lock().moment();
-        let entry = self.files.lookup(&CONTEXT, name(&file_name(file))).wait();
+        let look = |dir| self.files.lookup(&CONTEXT, name(dir, &file_name(file))).wait();
+        let entry = self.dir(file).and_then(look);
         if let Ok(entry) = &entry {
             let size = entry.attr.size;
             self.tell(format_args!("{begun} saw {size} bytes of {file}"));
@@ -284,7 +355,7 @@ impl Runner {
     }
 
     fn count_up_once(&self) -> Result<(), Error> {
-        let Opened { open, .. } = self.open(COUNTER, OpenFlags::READ_WRITE)?;
+        let Opened { open, .. } = self.open(COUNTER_DIR, COUNTER, OpenFlags::READ_WRITE)?;
         let owner = self.owner();
         let lock = exclusive(0, FileLock::TO_END);
         let section = || -> Result<u64, Error> {
@@ -313,7 +384,7 @@ impl Runner {
     /// Has a lock for a while, and gives it up by itself or by a close, perhaps through another
     /// descriptor.
     fn hold_lock(&self) -> Result<(), Error> {
-        let Opened { open, .. } = self.open(LOCKED, OpenFlags::READ_WRITE)?;
+        let Opened { open, .. } = self.open(LOCKED_DIR, LOCKED, OpenFlags::READ_WRITE)?;
         let owner = self.owner();
         let start = turns::random(3);
         let long = turns::random(3);
@@ -337,7 +408,8 @@ impl Runner {
             match turns::random(4) {
                 0 => return Ok(Some(held)),
                 1 => {
-                    let Opened { open, .. } = self.open(LOCKED, OpenFlags::READ_WRITE)?;
+                    let Opened { open, .. } =
+                        self.open(LOCKED_DIR, LOCKED, OpenFlags::READ_WRITE)?;
                     let unlocked = self.unlock(open, held, lock);
                     let closed = self.close(open);
                     unlocked.and(closed)?;
@@ -366,7 +438,7 @@ impl Runner {
 
     fn append_value(&self, value: u64) -> Result<(), Error> {
         let flags = OpenFlags { append: true, ..OpenFlags::WRITE };
-        let Opened { open, .. } = self.open(LOG, flags)?;
+        let Opened { open, .. } = self.open(LOG_DIR, LOG, flags)?;
         let to = FilePos { open, offset: 0 };
         let flags = WriteFlags { append: true, ..WriteFlags::NONE };
         let written = self.files.write(&CONTEXT, to, &value.to_le_bytes(), flags).wait();
@@ -380,7 +452,11 @@ impl Runner {
         if !self.history.lock().has_room_for_name(number, 12) {
             return;
         }
-        let at = name(&format!("name-{number}"));
+        let dir = match self.dir(number) {
+            Ok(dir) => dir,
+            Err(error) => return self.note("changes of names", Err(error)),
+        };
+        let at = name(dir, &format!("name-{number}"));
         let begun = self.history.lock().moment();
         if turns::random(2) == 0 {
             let mode = NewMode::exactly(0o644);
@@ -430,7 +506,8 @@ impl Runner {
 
     fn look_up_name(&self, number: usize) -> Result<(), Error> {
         let begun = self.history.lock().moment();
-        let found = self.files.lookup(&CONTEXT, name(&format!("name-{number}"))).wait();
+        let at = name(self.dir(number)?, &format!("name-{number}"));
+        let found = self.files.lookup(&CONTEXT, at).wait();
         let act = match found {
             Ok(entry) => Naming::Leads(entry.handle.ino.raw()),
             Err(Error { code: Code::NotFound }) => Naming::Absent,
@@ -444,11 +521,15 @@ impl Runner {
     /// Lists all names. A listing has an order for each name.
     fn list(&self) {
         let begun = self.history.lock().moment();
-        let listed =
-            self.files.list(&CONTEXT, Handle::ROOT, Cookie::AFTER_DOT_DOT, None, 100, true).wait();
+        let dir = match self.plan.dirs {
+            Dirs::Root => Handle::ROOT,
+            Dirs::OfSites(_) => self.plan.dirs.of(random_name()),
+        };
+        let listed = self.files.list(&CONTEXT, dir, Cookie::AFTER_DOT_DOT, None, 100, true).wait();
         let mut history = self.history.lock();
         if let Ok(listing) = &listed {
-            for number in (0..NAMES).filter(|_| listing.end) {
+            let is_there = |number: &usize| self.plan.dirs.of(*number) == dir;
+            for number in (0..NAMES).filter(|_| listing.end).filter(is_there) {
                 let text = format!("name-{number}");
                 let found = listing.entries.iter().find(|it| it.name.as_bytes() == text.as_bytes());
                 let act = found.map_or(Naming::Absent, |it| Naming::Leads(it.ino.raw()));
@@ -470,9 +551,8 @@ impl Runner {
         self.read_opened(guest::part_of(node), begun, opened.open)
     }
 
-    /// Reads everything at the end of a run, when there are no faults any more. Returns the log and
-    /// the counter.
-    pub(crate) fn read_all(&self) -> Result<(Vec<u64>, u64), Error> {
+    /// Reads everything at the end of a run, when there are no faults any more.
+    pub(crate) fn read_all(&self) -> Result<Seen, Error> {
         for file in 0..FILES {
             for number in 0..PARTS {
                 self.read_part(FilePart { file, number })?;
@@ -481,17 +561,24 @@ impl Runner {
         for number in 0..NAMES {
             self.look_up_name(number)?;
         }
-        let read = |text| -> Result<Vec<u64>, Error> {
-            let Opened { open, attr, .. } = self.open(text, OpenFlags::READ)?;
+        let read = |dir, text| -> Result<Vec<u64>, Error> {
+            let Opened { open, attr, .. } = self.open(dir, text, OpenFlags::READ)?;
             let size = u32::try_from(attr.size).unwrap_or(u32::MAX);
             let bytes = self.files.read(&CONTEXT, open, 0, size).wait();
-            self.close(open)?;
+            let closed = self.close(open);
+            let errors = [bytes.as_ref().err(), closed.as_ref().err()];
+            self.tell(format_args!("reads {text} of {size} bytes: {errors:?}"));
             let bytes = bytes?;
+            closed?;
             let values = bytes.as_bytes().chunks(8);
             Ok(values.map(|it| it.try_into().map_or(0, u64::from_le_bytes)).collect())
         };
-        let count = read(COUNTER)?.first().copied().unwrap_or(0);
-        Ok((read(LOG)?, count))
+        let count = read(COUNTER_DIR, COUNTER)?.first().copied().unwrap_or(0);
+        let subs = match self.plan.dirs {
+            Dirs::Root => Vec::new(),
+            Dirs::OfSites(_) => self.read_subs()?,
+        };
+        Ok(Seen { log: read(LOG_DIR, LOG)?, count, subs })
     }
 }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use pelago_wire::{
     Attr, Bulk, Connections, Context, Done, Error, GuestGrant, GuestRefusal, Handle, InodeId,
     LeaseMoment, LeasedAnswer, Leases, Origin, Recalled, Reply, Request, Served, Service,
-    SessionId, SessionRecord, SessionService, Touched,
+    SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal, Touched,
 };
 
 use crate::history::History;
@@ -137,6 +137,18 @@ impl SessionService for Tap {
         address: Option<IpAddr>,
     ) -> Result<GuestGrant, GuestRefusal> {
         self.service.admit_guest(principal, chain, address)
+    }
+
+    fn admit_site(
+        &self,
+        key: &[u8; 32],
+        invitation: Option<&[u8]>,
+    ) -> Result<SitePeer, SiteRefusal> {
+        self.service.admit_site(key, invitation)
+    }
+
+    fn is_site(&self, peer: &SitePeer) -> bool {
+        self.service.is_site(peer)
     }
 
     fn begin_guest(

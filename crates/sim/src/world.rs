@@ -21,12 +21,13 @@ use pelago_store::table::fake::FakeTable;
 use crate::cables::{Cables, Ways, client_socket, server_socket};
 use crate::faults::{Fault, Palette};
 use crate::history::{History, Program};
-use crate::programs::{self, Does, Plan, Runner};
+use crate::programs::{self, Dirs, Does, Plan, Runner};
 use crate::shares::{self, SharedTree};
 use crate::tap::Tap;
 use crate::turns::{self, Machine};
 
 mod guests;
+mod sites;
 
 /// The number of clients, and of programs of each, of which the first one watches. One program more
 /// uses the server's own mount.
@@ -35,6 +36,8 @@ const PROGRAMS: usize = 3;
 const OPERATIONS: u64 = 40;
 /// Each seed that is a multiple of this number has guests.
 const SEEDS_WITH_GUESTS: u64 = 5;
+/// Each seed of this remainder by the same number has several sites.
+const SEEDS_WITH_SITES: u64 = 2;
 /// The longest time between two faults, in microseconds.
 const FAULT_MICROS: u64 = 4_000_000;
 /// The time between two checks of a fault whether a program has written.
@@ -97,8 +100,16 @@ pub(crate) const fn has_guests(seed: u64) -> bool {
     seed.is_multiple_of(SEEDS_WITH_GUESTS)
 }
 
+/// Returns whether a seed has several sites.
+pub(crate) const fn has_sites(seed: u64) -> bool {
+    seed % SEEDS_WITH_GUESTS == SEEDS_WITH_SITES
+}
+
 /// Runs one seed in an empty folder.
 pub(crate) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
+    if has_sites(seed) {
+        return sites::run(seed, dir, tells_switches);
+    }
     let net = turns::begin(seed, "net", tells_switches);
     let has_guests = has_guests(seed);
     let ends = guests::ends(dir, has_guests);
@@ -128,7 +139,7 @@ pub(crate) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
     };
     turns::tell(format_args!("seed {seed}, {palette:?}"));
     world.start_server();
-    let prepared = world.run.as_ref().map(|run| programs::prepare(&run.files));
+    let prepared = world.run.as_ref().map(|run| programs::prepare(&run.files, &Dirs::Root));
     prepared.expect("a server").expect("new files");
     world.prepare_shared();
     world.start_clients();
@@ -195,6 +206,8 @@ impl World<'_> {
                     program: Program(number * PROGRAMS + program),
                     operations: OPERATIONS,
                     does: if program == 0 { Does::Watches } else { Does::All },
+                    dirs: Dirs::Root,
+                    site: 0,
                 };
                 let files = Files::new(Arc::clone(&holder) as _);
                 turns::on(machine, || programs::start(files, plan, &self.history))
@@ -221,6 +234,8 @@ impl World<'_> {
             operations: OPERATIONS,
             // Its changes would be lost with its server.
             does: if palette.loses_server() { Does::Reads } else { Does::All },
+            dirs: Dirs::Root,
+            site: 0,
         };
         turns::on(run.machine, || programs::start(run.files.clone(), plan, &self.history))
     }
@@ -373,7 +388,8 @@ impl World<'_> {
         let mut ends = Vec::new();
         for files in all {
             let program = Program(usize::MAX);
-            let plan = Plan { program, operations: 0, does: Does::Reads };
+            let plan =
+                Plan { program, operations: 0, does: Does::Reads, dirs: Dirs::Root, site: 0 };
             ends.push(Runner::new(files, plan, &self.history).read_all());
         }
         let mut history = self.history.lock();
@@ -389,7 +405,7 @@ impl World<'_> {
             history.wrong.push(format!("{failed} operations failed without a reason"));
         }
         match &ends[0] {
-            Ok((log, count)) => history.check(log, *count),
+            Ok(seen) => history.check(&seen.log, seen.count),
             Err(error) => history.wrong.push(format!("nothing can be read at the end: {error:?}")),
         }
         for client in self.clients.iter().filter(|client| !client.is_killed) {

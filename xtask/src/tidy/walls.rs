@@ -92,7 +92,7 @@ const WALLS: &[Wall] = &[
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },
     Wall {
         package: "pelago-sim",
-        imports: &[WIRE, NET, STORE, SERVER, CLIENT, HOLDER, KEYNOTE, RANDOM],
+        imports: &[WIRE, NET, STORE, CHECK, SERVER, CLIENT, HOLDER, KEYNOTE, RANDOM],
         tests_import: &[],
     },
     Wall { package: SLOWLINK, imports: &[RANDOM], tests_import: &[] },

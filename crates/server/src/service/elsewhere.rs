@@ -67,7 +67,11 @@ impl Dispatcher {
                 let removed = Request::RemoveDir { dir: Handle::own(parent), name: name.clone() };
                 let done = self.learning(&removed, (submission.later)());
                 match parent.site() != sites.own() {
-                    true => self.remove_named_dir(NamedDir { context: *context, dir, at }, done),
+                    true => {
+                        let may_be_repeated = self.may_be_repeated(context);
+                        let named = NamedDir { context: *context, dir, at, may_be_repeated };
+                        self.remove_named_dir(named, done);
+                    }
                     false => done(Err(Code::Invalid.into())),
                 }
                 None

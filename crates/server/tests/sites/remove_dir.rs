@@ -1,16 +1,21 @@
 //! Directories that are made and removed although their names are at the other site, and what is
 //! left when a step is lost.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
-use pelago_server::Server;
-use pelago_wire::{Code, Handle, InodeId, NewMode, Reply, Request, SessionId, SitePeer};
+use pelago_server::{Options, Server};
+use pelago_wire::{
+    Bulk, Code, Context, Done, Handle, InodeId, NewMode, Reply, Request, RequestId, SessionId,
+    SitePeer,
+};
 
 use super::line::{Ends, Losing};
 use super::world::{
-    BERLIN, Offices, ask, begin, berlin_dir, client, lookup, options, public, rename, wait_for,
+    BERLIN, Offices, ask, ask_as, begin, berlin_dir, client, lookup, next_number, options, public,
+    rename, wait_for,
 };
-use crate::harness::rig::{entry, name};
+use crate::harness::rig::{DEADLINE, entry, name};
 
 const ROOT: Handle = Handle::ROOT;
 const DIRECT: SessionId = SessionId::DIRECT;
@@ -262,6 +267,57 @@ fn a_directory_that_was_opened_again_is_used_after_a_start() {
 }
 
 /// After a repair, or the loss of a disk.
+/// Asks a server for the first time what the last run was asked. The request waits for the other
+/// sessions of the last run, which come back, and its own one with them.
+fn repeated(again: &Server, context: &Context, request: Request) -> Result<(), Code> {
+    let service = again.session_service();
+    let (sender, answer) = mpsc::channel();
+    let mut sender = Some(sender);
+    let mut later = || -> Done {
+        let sender = sender.take().unwrap();
+        Box::new(move |result| sender.send(result).unwrap())
+    };
+    let now = service.ask(context, request, Bulk::None, &mut later);
+    assert!(now.is_none() && answer.try_recv().is_err(), "it waits");
+    for (session, _) in service.earlier_sessions() {
+        service.reclaimed(session);
+        service.flushed(session);
+    }
+    let answered = answer.recv_timeout(DEADLINE).unwrap();
+    answered.map(drop).map_err(|error| error.code)
+}
+
+/// The program must not hear that there was no such directory, or that another one is gone.
+#[test]
+fn a_removal_that_was_repeated_may_be_done() {
+    let waiting = || Options { grace: Duration::from_secs(20), ..options() };
+    let of = |session| {
+        let number = next_number();
+        Context { session, request: RequestId(number), mutation: number, ..Context::direct(0, 0) }
+    };
+    // By a client of the office that has the name.
+    let offices = Offices::new();
+    offices.dir("berlin");
+    let context = of(client(&offices.first));
+    let remove = Request::RemoveDir { dir: ROOT, name: name("berlin") };
+    ask_as(&offices.first, &context, remove.clone(), &[]).unwrap();
+    let Offices { first, berlin: _berlin, folder, .. } = offices;
+    drop(first);
+    let again = Server::start(&folder.path().join("first"), waiting()).unwrap();
+    assert_eq!(repeated(&again, &context, remove), Err(Code::Io));
+
+    // By the server of that office.
+    let offices = Offices::new();
+    let dir = offices.dir("berlin");
+    let context = of(offices.first_at_berlin());
+    let remove = Request::RemoveNamedDir { dir, parent: ROOT.ino, name: name("berlin") };
+    ask_as(&offices.berlin, &context, remove.clone(), &[]).unwrap();
+    let Offices { first: _first, berlin, folder, .. } = offices;
+    drop(berlin);
+    let again = Server::start(&berlin_dir(&folder), waiting()).unwrap();
+    assert_eq!(repeated(&again, &context, remove), Err(Code::Io));
+}
+
 #[test]
 fn a_name_that_leads_nowhere_can_be_removed() {
     let offices = Offices::new();
@@ -288,7 +344,8 @@ fn one_of_two_removals_at_once_removes_it() {
                 [first, berlin].map(|server| scope.spawn(|| rmdir(server, ROOT, "berlin")));
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        assert!(removed.contains(&Ok(())), "{removed:?}");
+        let done = removed.iter().filter(|result| result.is_ok()).count();
+        assert_eq!(done, 1, "{removed:?}");
         for result in removed {
             assert!(
                 matches!(result, Ok(()) | Err(Code::Busy | Code::NotFound | Code::Stale)),

@@ -25,11 +25,13 @@ impl Runner {
     /// Opens the file of the program, or makes it.
     fn open_own(&self) -> Result<OpenId, Error> {
         let text = format!("of-program-{}", self.plan.program.0);
-        match self.open(&text, OpenFlags::READ_WRITE) {
+        let dir = self.plan.program.0;
+        match self.open(dir, &text, OpenFlags::READ_WRITE) {
             Err(Error { code: Code::NotFound }) => {
                 let mode = NewMode::exactly(0o644);
                 let flags = OpenFlags::READ_WRITE;
-                let created = self.files.create(&CONTEXT, name(&text), mode, flags).wait()?;
+                let at = name(self.plan.dirs.of(dir), &text);
+                let created = self.files.create(&CONTEXT, at, mode, flags).wait()?;
                 Ok(created.open)
             }
             opened => Ok(opened?.open),

@@ -20,7 +20,7 @@ use crate::cables::{Ends, client_socket, server_socket};
 use crate::grants::Grant;
 use crate::history::Program;
 use crate::ports;
-use crate::programs::{Does, Plan, Runner, guest, owner};
+use crate::programs::{Dirs, Does, Plan, Runner, guest, owner};
 use crate::shares::{self, ENDING, EndTimes, GUESTS, LAPSING, SHARED_FILES, STEADY};
 use crate::shares::{GuestNumber, Source};
 use crate::turns;
@@ -210,7 +210,8 @@ impl World<'_> {
         let Some(tree) = self.shared else { return };
         for files in mounts {
             let program = Program(usize::MAX);
-            let plan = Plan { program, operations: 0, does: Does::Reads };
+            let plan =
+                Plan { program, operations: 0, does: Does::Reads, dirs: Dirs::Root, site: 0 };
             let runner = Runner::new(files.clone(), plan, &self.history);
             let mut nodes = SHARED_FILES.into_iter();
             if let Err(error) = nodes.try_for_each(|node| runner.read_shared(&tree, node)) {
@@ -231,5 +232,11 @@ impl World<'_> {
 }
 
 fn plan(number: usize) -> Plan {
-    Plan { program: Program(number), operations: OPERATIONS, does: Does::All }
+    Plan {
+        program: Program(number),
+        operations: OPERATIONS,
+        does: Does::All,
+        dirs: Dirs::Root,
+        site: 0,
+    }
 }

@@ -25,6 +25,17 @@ pub(super) struct NamedDir {
     pub(super) context: Context,
     pub(super) dir: Handle,
     pub(super) at: NameThere,
+    /// An earlier run of this server may have been asked the same.
+    pub(super) may_be_repeated: bool,
+}
+
+/// The name of a directory that is to be removed, in a directory of this site.
+struct NameHere {
+    context: Context,
+    dir: Handle,
+    name: Name,
+    /// An earlier run may have been asked the same.
+    may_be_repeated: bool,
 }
 
 impl Dispatcher {
@@ -38,36 +49,31 @@ impl Dispatcher {
         submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
         let Submission { request, bulk, later } = submission;
+        // Before the request waits for other sessions of the last run: its own one may have come
+        // back when that is over, and then no request of it counts as repeated.
+        let may_be_repeated = self.may_be_repeated(context);
+        let named = |name| NameHere { context: *context, dir, name, may_be_repeated };
         let mut removed_later = || -> Done {
             let this = Arc::clone(self);
-            let context = *context;
-            let name = name.clone();
+            let named = named(name.clone());
             let done = later();
-            Box::new(move |result| this.go_on_at_home(&context, dir, name, result, done))
+            Box::new(move |result| this.go_on_at_home(named, result, done))
         };
         let submission = Submission { request, bulk, later: &mut removed_later };
         let result = self.dispatch_local(context, submission)?;
-        self.go_on_at_home(context, dir, name, result, later());
+        self.go_on_at_home(named(name), result, later());
         None
     }
 
     /// Answers the removal of a directory whose name is here, or has its home carry it out.
-    fn go_on_at_home(
-        self: &Arc<Self>,
-        context: &Context,
-        dir: Handle,
-        name: Name,
-        result: Result<Reply, Error>,
-        done: Done,
-    ) {
+    fn go_on_at_home(self: &Arc<Self>, named: NameHere, result: Result<Reply, Error>, done: Done) {
+        let NameHere { context, dir, name, may_be_repeated } = named;
         match result {
             // An earlier run may have had its home remove it: that stores no answer here.
-            Err(Error { code: Code::Elsewhere | Code::NotFound })
-                if self.may_be_repeated(context) =>
-            {
+            Err(Error { code: Code::Elsewhere | Code::NotFound }) if may_be_repeated => {
                 done(Err(Code::Io.into()));
             }
-            Err(Error { code: Code::Elsewhere }) => self.remove_at_home(context, dir, name, done),
+            Err(Error { code: Code::Elsewhere }) => self.remove_at_home(&context, dir, name, done),
             result => done(result),
         }
     }
@@ -85,14 +91,12 @@ impl Dispatcher {
         let drop = Request::DropDir { dir: parent, name: name.clone(), removed: node.ino };
         let ask = Request::RemoveNamedDir { dir: node, parent: parent.ino, name };
         let removed: Done = Box::new(move |result| match result {
-            // Its home has no such directory, and is the one to know: the name leads nowhere, or an
-            // earlier attempt has removed it.
+            // Its home has no such directory, and is the one to know: the name leads nowhere, or
+            // another request has removed both meanwhile.
             Err(Error { code: Code::Stale }) => {
                 let attr = Attr { links: 0, ..Attr::empty(node.ino, FileKind::Directory) };
-                let dropped: Done = Box::new(move |result| match result {
-                    Ok(_) | Err(Error { code: Code::NotFound }) => done(Ok(Reply::Removed(attr))),
-                    Err(error) => done(Err(error)),
-                });
+                let dropped: Done =
+                    Box::new(move |result| done(result.map(|_| Reply::Removed(attr))));
                 deliver(dropped, |later| {
                     let submission = Submission { request: drop, bulk: Bulk::None, later };
                     this.dispatch_local(&asker, submission)
@@ -125,7 +129,9 @@ impl Dispatcher {
         let stepped: Done = Box::new(move |result| match result {
             Ok(Reply::Stepped { node, .. }) if node.ino.site() == this.parts.sites.own() => {
                 let at = NameThere { parent: parent.ino, name };
-                this.remove_named_dir(NamedDir { context, dir: node, at }, done);
+                // A request that may be repeated is not sent to the site of the name.
+                let named = NamedDir { context, dir: node, at, may_be_repeated: false };
+                this.remove_named_dir(named, done);
             }
             Ok(Reply::Stepped { node, .. }) if node.ino.site() != parent.ino.site() => {
                 this.remove_at_third(context, node, NameThere { parent: parent.ino, name }, done);
@@ -186,6 +192,10 @@ impl Dispatcher {
         let close = Request::RemoveNamedDir { dir, parent: at.parent, name: at.name.clone() };
         let closed: Done = Box::new(move |result| match result {
             Ok(_) => this.drop_name(named, done),
+            // The last run may have begun the removal, and this one has finished it.
+            Err(Error { code: Code::Stale }) if named.may_be_repeated => {
+                done(Err(Code::Io.into()));
+            }
             // There is no such directory: the name leads nowhere.
             Err(Error { code: Code::Stale }) => this.drop_stale_name(named, done),
             Err(error) => {
@@ -204,7 +214,7 @@ impl Dispatcher {
 
     /// Has the other site remove a name that leads to no directory of this one.
     fn drop_stale_name(self: &Arc<Self>, named: NamedDir, done: Done) {
-        let NamedDir { context, dir, at: NameThere { parent, name } } = named;
+        let NamedDir { context, dir, at: NameThere { parent, name }, .. } = named;
         let asking = self.parts.sites.of_session(context.session).map(|peer| peer.site);
         if asking == Some(parent.site()) {
             // It has the name itself, and removes it after this answer.
@@ -224,7 +234,7 @@ impl Dispatcher {
     /// opens it again if it keeps its name.
     fn drop_name(self: &Arc<Self>, named: NamedDir, done: Done) {
         let this = Arc::clone(self);
-        let NamedDir { context, dir, at } = named;
+        let NamedDir { context, dir, at, .. } = named;
         let ino = dir.ino;
         let site = at.parent.site();
         let upstream = match self.parts.sites.upstream(site) {
