@@ -45,6 +45,11 @@ impl Role {
     }
 }
 
+/// Returns the file that a request opens again.
+const fn reopened(request: &Request) -> Option<Handle> {
+    if let Request::Reopen { node, .. } = request { Some(*node) } else { None }
+}
+
 /// The part of a request that concerns open files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenUse {
@@ -66,8 +71,12 @@ impl OpenUse {
             OpenEffect::Ends(open) => Role::Ends(open),
             OpenEffect::Locks { open, owner, lock } => Role::Locks(OwnedLock { open, owner, lock }),
             OpenEffect::EndsLocks { open, owner } => Role::EndsLocks(open, owner),
-            // The session itself sends these, and sets their role.
-            OpenEffect::MakesAgain { .. } => Role::None,
+            // For a client of this one, which comes back: then the open is this session's, too. The
+            // session itself sets another role.
+            OpenEffect::MakesAgain { open, flags } => {
+                let node = reopened(request);
+                Role::Opens { open, node, flags }
+            }
             OpenEffect::Nothing | OpenEffect::UsesGuarded => Role::None,
         };
         Self { role, subjects: request.describe().subjects, is_guarded: opens.is_guarded() }
@@ -100,5 +109,25 @@ impl OpenUse {
     /// carried out in the last one: it only makes an open, which has ended with that session.
     pub(super) const fn is_repeatable(&self) -> bool {
         matches!(self.role, Role::Opens { node: Some(_), flags, .. } if !flags.truncate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::{Attr, DataPath, FileKind};
+
+    use super::*;
+
+    /// The client of a server that passes it on comes back. If the next server starts again, this
+    /// session opens the file again.
+    #[test]
+    fn a_reopen_of_a_client_makes_an_open_of_this_session() {
+        let flags = OpenFlags::READ_WRITE;
+        let node = Handle::ROOT;
+        let request = Request::Reopen { node, flags, open: OpenId(7) };
+        let attr = Attr::empty(node.ino, FileKind::Regular);
+        let opened = Ok(Reply::Opened { attr, path: DataPath::Cached });
+        assert_eq!(OpenUse::of(&request).made(&opened), Some((OpenId(7), node, flags)));
+        assert_eq!(OpenUse::of(&request).made(&Err(Code::Stale.into())), None);
     }
 }
