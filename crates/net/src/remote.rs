@@ -172,6 +172,12 @@ impl Remote {
             .map_err(ConnectError::NoThread)
     }
 
+    /// Makes connections to another target from now on: the server has moved. The session goes on,
+    /// with all that it has open. Not for a server of a shared store.
+    pub fn move_to(&self, target: ServerTarget) {
+        self.connector.move_to(target);
+    }
+
     /// Returns the reason for which the server has refused the last attempt to connect, if it has.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {

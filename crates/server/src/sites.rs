@@ -121,7 +121,9 @@ pub struct Neighbour {
     pub address: String,
 }
 
-/// Returns the service of another site's server, which may not be connected yet.
+/// Returns the service of another site's server, which may not be connected yet. Called again with
+/// another address if the server has moved: then the service that was returned before connects
+/// there, and goes on with what it has open.
 pub type ConnectSite = Box<dyn Fn(&Neighbour) -> Option<Arc<dyn LeasedService>> + Send + Sync>;
 
 /// Another site, for `status`.
@@ -388,10 +390,17 @@ impl Sites {
         Ok(())
     }
 
-    /// Gives up the connection to a site: the next request makes one to the address that is known
-    /// by then. Opens over the old connection are lost with it.
+    /// Has the connection to a site made to the address that is known now. That to a site which has
+    /// left is given up.
     fn connect_again(&self, site: u16) {
         let Some(old) = self.upstreams.read().get(&site).cloned() else { return };
+        let neighbour = self.others.lock().get(&site).and_then(|row| neighbour(site, row));
+        if let Some(neighbour) = neighbour {
+            if let Some(connect) = self.connect.get() {
+                let _same = connect(&neighbour);
+            }
+            return;
+        }
         let upstreams = Arc::clone(&self.upstreams);
         let unfinished = Arc::clone(&self.unfinished);
         let flushed = Arc::clone(&old);

@@ -139,17 +139,22 @@ impl Neighbours {
                     },
                     false => ServerTarget::Tcp { address: address_of(neighbour)?, key },
                 };
+                let known = this.remotes.lock().get(&neighbour.site).and_then(Weak::upgrade);
+                if let Some(remote) = known {
+                    remote.move_to(target);
+                    return Ok(remote);
+                }
                 let options = RemoteOptions {
                     target,
                     read_only,
                     role: ClientRole::Site(site),
                     give_up: Some(give_up),
                 };
-                Remote::begin_unconnected(options).map_err(|error| error.to_string())
+                let remote = Remote::begin_unconnected(options);
+                remote.map(Arc::new).map_err(|error| error.to_string())
             });
             match remote {
                 Ok(remote) => {
-                    let remote = Arc::new(remote);
                     this.remotes.lock().insert(neighbour.site, Arc::downgrade(&remote));
                     Some(remote as Arc<dyn LeasedService>)
                 }

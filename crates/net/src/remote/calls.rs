@@ -342,6 +342,14 @@ impl Calls {
         self.changed.notify_all();
     }
 
+    /// Ends the connection: another one is made.
+    pub(super) fn disconnect(&self) {
+        let link = self.state.lock().link.clone();
+        if let Some(link) = link {
+            link.close();
+        }
+    }
+
     /// Fails requests at their deadlines while there is no connection: otherwise the reactor's
     /// ticks do that. Returns once the session has ended.
     pub(super) fn keep_deadlines(&self) {

@@ -53,6 +53,8 @@ pub(super) struct Connector {
     refusal: Mutex<Option<String>>,
     /// The order of the servers; `None` with a Unix socket. A leaf lock.
     order: Option<Mutex<ServerOrder>>,
+    /// Where the server is by now, if it has moved. A leaf lock.
+    moved: Mutex<Option<ServerTarget>>,
 }
 
 impl Connector {
@@ -71,7 +73,16 @@ impl Connector {
                 Some(Mutex::new(ServerOrder::new(address.clone())))
             }
         };
-        Ok(Self { options, nonce, calls, mailbox, pause: Default::default(), refusal, order })
+        let pause = Default::default();
+        let moved = Mutex::default();
+        Ok(Self { options, nonce, calls, mailbox, pause, refusal, order, moved })
+    }
+
+    /// Makes connections to this target from now on, the next one at once. The server is the same.
+    pub(super) fn move_to(&self, target: ServerTarget) {
+        *self.moved.lock() = Some(target);
+        self.calls.disconnect();
+        self.wake();
     }
 
     /// Connects for the first time.
@@ -158,13 +169,19 @@ impl Connector {
 
     /// Tries each known server once, and the owner to which one of them redirects.
     fn round(&self, patience: Duration) -> Result<(), RoundFailure> {
-        let (ServerTarget::Tcp { key, .. }, Some(order)) = (&self.options.target, &self.order)
-        else {
-            let result = self.attempt(&self.options.target, patience, patience);
-            return result.map_err(|error| {
+        let only = |target: &ServerTarget| {
+            self.attempt(target, patience, patience).map_err(|error| {
                 let is_definite = is_definite(&error);
                 RoundFailure { error, is_definite }
-            });
+            })
+        };
+        let moved = self.moved.lock().clone();
+        if let Some(target) = moved {
+            return only(&target);
+        }
+        let (ServerTarget::Tcp { key, .. }, Some(order)) = (&self.options.target, &self.order)
+        else {
+            return only(&self.options.target);
         };
         let (listed, news) = self.calls.servers();
         let mut waiting = order.lock().begin(&listed, &news);

@@ -1,8 +1,9 @@
 //! The offices of a run with several sites: a server of each, the cables between them, and how they
 //! come to know each other.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -199,7 +200,19 @@ impl Office {
             let server = Arc::new(Server::start_on(parts, options).expect("a server"));
             let site = self.site;
             let give_up = own.remote_timeout;
-            server.set_connect(Box::new(move |neighbour| connect(site, neighbour, give_up)));
+            let known: Mutex<HashMap<u16, Weak<Remote>>> = Mutex::default();
+            server.set_connect(Box::new(move |neighbour| {
+                let remote = known.lock().get(&neighbour.site).and_then(Weak::upgrade);
+                let remote = match remote {
+                    Some(remote) => {
+                        remote.move_to(target(site, neighbour));
+                        remote
+                    }
+                    None => connect(site, neighbour, give_up),
+                };
+                known.lock().insert(neighbour.site, Arc::downgrade(&remote));
+                Some(remote as Arc<dyn LeasedService>)
+            }));
             let tap = Arc::new(Tap::new(server.session_service(), history));
             let sessions = SessionServer::start_with(tap, TERM).expect("sessions");
             sessions.listen_unix(&server_socket(&self.dir)).expect("a socket");
@@ -249,27 +262,29 @@ impl Office {
     }
 }
 
-/// Returns the session at the server of another site.
-fn connect(own: usize, neighbour: &Neighbour, give_up: Duration) -> Option<Arc<dyn LeasedService>> {
+/// Returns where the server of another site is.
+fn target(own: usize, neighbour: &Neighbour) -> ServerTarget {
     let to = usize::from(neighbour.site);
     let there = server_key(to).public();
     let address = ServerAddress::new(there, "127.0.0.1", cable_port(own, to));
+    ServerTarget::Tcp { address: address.expect("an address"), key: Arc::new(server_key(own)) }
+}
+
+/// Returns the session at the server of another site.
+fn connect(own: usize, neighbour: &Neighbour, give_up: Duration) -> Arc<Remote> {
+    let to = usize::from(neighbour.site);
     let site = SiteRole {
         volume: VOLUME.0,
         wanted: neighbour.site,
         invitation: (to == 0).then(|| sentence(own)),
     };
     let options = RemoteOptions {
-        target: ServerTarget::Tcp {
-            address: address.expect("an address"),
-            key: Arc::new(server_key(own)),
-        },
+        target: target(own, neighbour),
         read_only: false,
         role: ClientRole::Site(site),
         give_up: Some(give_up),
     };
-    let remote = Remote::begin_unconnected(options).expect("threads");
-    Some(Arc::new(remote) as Arc<dyn LeasedService>)
+    Arc::new(Remote::begin_unconnected(options).expect("threads"))
 }
 
 /// Sends an address to each other site, and repeats that until it succeeds.
