@@ -459,7 +459,7 @@ mod tests {
         let again = Origin { may_be_repeated: true, ..first };
         assert!(matches!(begin(&origins, &again), Passed::Waits));
         origins.end_session(&rig.shard, 1, SessionId(7));
-        assert!(matches!(origins.cancelled(&rig.shard, 1, &origin(7, 1, true)), Err(_)));
+        assert!(origins.cancelled(&rig.shard, 1, &origin(7, 1, true)).is_err());
         assert_eq!(origins.end(&rig.shard, &first, Some(&Reply::Done)).len(), 1);
         assert!(origins.state.lock().clients.is_empty());
         assert!(matches!(origins.cancelled(&rig.shard, 1, &origin(7, 1, false)), Ok(None)));
