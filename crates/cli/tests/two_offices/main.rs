@@ -5,4 +5,5 @@ mod copies;
 mod errors;
 mod office;
 mod paths;
+mod ringer;
 mod third;
