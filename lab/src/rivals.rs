@@ -8,6 +8,7 @@ mod bulk;
 mod discfs;
 mod guests;
 mod peers;
+mod ringer;
 
 use std::fs;
 use std::path::Path;
@@ -46,6 +47,8 @@ struct Options {
     discfs: bool,
     /// A guest's mount beside a machine's, and revocations.
     guests: bool,
+    /// Ringer's measurements on several offices.
+    ringer: bool,
     json: bool,
 }
 
@@ -61,6 +64,7 @@ impl Default for Options {
             bulk: false,
             discfs: false,
             guests: false,
+            ringer: false,
             json: false,
         }
     }
@@ -93,13 +97,20 @@ impl Options {
                     options.others = guests::OTHERS.map(str::to_owned).to_vec();
                     options.benches = guests::BENCHES.map(str::to_owned).to_vec();
                 }
+                "--ringer" => {
+                    options.ringer = true;
+                    options.rounds = ringer::RUNS;
+                    options.names = ringer::CALLS;
+                    options.others = ringer::OTHERS.map(str::to_owned).to_vec();
+                    options.benches = ringer::PARTS.map(str::to_owned).to_vec();
+                }
                 "--json" => options.json = true,
                 "--rounds" => options.rounds = arguments::number(value()?, "rounds")?,
                 "--names" => options.names = arguments::number(value()?, "names")?,
                 "--at-most" => options.at_most = arguments::number(value()?, "seconds")?,
                 "--mib" => options.mib = arguments::number(value()?, "MiB")?,
                 "--others" => options.others = list(value()?, options.known())?,
-                "--benches" => options.benches = list(value()?, &BENCHES)?,
+                "--benches" => options.benches = list(value()?, options.known_benches())?,
                 other => return Err(format!("no option `{other}`")),
             }
         }
@@ -113,8 +124,14 @@ impl Options {
         match () {
             () if self.discfs => &discfs::OTHERS,
             () if self.guests => &guests::OTHERS,
+            () if self.ringer => &ringer::OTHERS,
             () => &OTHERS,
         }
+    }
+
+    /// Returns the benchmarks that can be chosen.
+    const fn known_benches(&self) -> &'static [&'static str] {
+        if self.ringer { &ringer::PARTS } else { &BENCHES }
     }
 }
 
@@ -142,6 +159,9 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     }
     if options.guests {
         return guests::run(&options, &pelago, &logs);
+    }
+    if options.ringer {
+        return ringer::run(&options, &pelago, &logs);
     }
     let is_chosen = |name: &str| name == "pelago" || options.others.iter().any(|it| it == name);
     let kinds: Vec<_> = KINDS.iter().filter(|kind| is_chosen(kind.name)).collect();
@@ -294,8 +314,12 @@ mod tests {
         assert_eq!((discfs.mib, discfs.others), (512, words(&["guest", "ext4"])));
         let guests = Options::parse(&words(&["--guests", "--rounds", "1"])).unwrap();
         assert_eq!((guests.rounds, guests.others), (1, words(&["sshfs"])));
+        let ringer = Options::parse(&words(&["--ringer", "--benches", "own,adsl"])).unwrap();
+        assert_eq!((ringer.rounds, ringer.benches), (50, words(&["own", "adsl"])));
         for wrong in [
             &["--others", "nfs"][..],
+            &["--ringer", "--benches", "meta"],
+            &["--benches", "own"],
             &["--guests", "--others", "ext4"],
             &["--discfs", "--others", "gluster"],
             &["--rounds"],

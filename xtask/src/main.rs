@@ -165,9 +165,9 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "rivals",
-        arguments: "[--rounds N] [--others LIST] [--benches LIST] [--bulk|--discfs|--guests] \
-                    [--json]",
-        does: "measures the far mount beside sshfs and gluster, over one cable; as root",
+        arguments: "[--rounds N] [--others LIST] [--benches LIST] \
+                    [--bulk|--discfs|--guests|--ringer] [--json]",
+        does: "measures far mounts and offices beside sshfs and gluster, over one line; as root",
         run: |words| lab::run("rivals", words),
     },
     Verb {

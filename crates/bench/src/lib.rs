@@ -27,6 +27,10 @@ pub use leases::{LeaseClients, LeaseStep, LeasesReport, leases};
 pub use memory_limit::MemoryLimit;
 pub use meta::{MetaOptions, meta};
 pub use report::{Figures, Ratio, Report, Row, quartiles};
+pub use ringer::{
+    RequestCounter, RingerFigures, RingerFolder, RingerOptions, RingerPaper, RingerReport,
+    RingerRow, ringer,
+};
 pub use tree::{ColdContender, Restart, TreeOptions, tree};
 
 pub mod circus;
@@ -43,6 +47,7 @@ mod meta;
 mod process;
 mod programs;
 mod report;
+mod ringer;
 mod timing;
 mod tree;
 mod vocabulary;

@@ -176,6 +176,32 @@ fn discfs_without_a_compiler() {
     missing("gcc");
 }
 
+/// A folder on the disk is served by no office, so no requests are known.
+#[test]
+fn small_measurements_of_ringer() {
+    let (_folder, root) = folder();
+    for name in ["one", "other"] {
+        fs::create_dir(root.join(name)).unwrap();
+    }
+    let counts = ["--calls", "3", "--runs", "4", "--sizes", "2,4KiB", "--most", "8KiB"];
+    let mut command = pelago(&root, ["bench", "ringer", "one", "other", "--json"]);
+    let report = run(command.args(counts)).expect_success().json();
+    assert_eq!((&report["version"], &report["bench"]), (&1.into(), &"ringer".into()));
+    assert_eq!(report["contenders"].as_array().unwrap(), &["one", "other"]);
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 12 + 2 * 3, "{report}");
+    for row in rows {
+        assert!(row["figures"][1]["median"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["figures"][1]["requests"].is_null(), "{row}");
+        assert!(row["speeds"][0]["median"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    for name in ["one", "other"] {
+        assert_eq!(fs::read_dir(root.join(name)).unwrap().count(), 0, "{name} has files");
+    }
+    let missing = run(&mut pelago(&root, ["bench", "ringer", "nowhere"])).expect_code(1);
+    assert!(missing.err.contains("open failed in nowhere"), "{missing:?}");
+}
+
 /// Each question has as many hits as the corpus says, else the benchmark fails.
 #[test]
 fn a_small_find() {

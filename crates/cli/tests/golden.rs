@@ -58,7 +58,7 @@ fn help() {
     for verb in VERBS {
         said(&format!("help-{verb}"), &[verb, "--help"]);
     }
-    for kind in ["meta", "io", "lib", "million", "tree", "everyday", "discfs", "find"] {
+    for kind in ["meta", "io", "lib", "million", "tree", "everyday", "discfs", "ringer", "find"] {
         said(&format!("help-bench-{kind}"), &["bench", kind, "--help"]);
     }
     for what in ["new", "show", "allow", "remove", "name", "unname", "list"] {

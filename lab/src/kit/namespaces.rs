@@ -5,22 +5,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Child, Command};
 
 use pelago_testbed::process;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 
-use super::report::failed;
+use super::process::{end_all, run_step, spawn_step};
 
-/// How long a daemon may take to end by itself.
-const PATIENCE: Duration = Duration::from_secs(10);
-const POLL: Duration = Duration::from_millis(50);
 /// The beginning of each name; the process that made it follows.
 const PREFIX: &str = "pelago-rivals-";
-/// Most time of a short command.
-const STEP_LIMIT: Duration = Duration::from_secs(60);
 
 /// An end of the cable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,49 +102,17 @@ impl Namespaces {
 
     /// Runs a command to its end and returns its output; a failure is an error.
     pub(crate) fn run(&self, step: &str, command: &mut Command) -> Result<String, String> {
-        let log = self.logs.join(step);
-        // A daemon that stays behind belongs to no group, so only the child itself is waited for.
-        let out = log.with_extension("out");
-        let err = log.with_extension("err");
-        let [to, errors] = [&out, &err].map(fs::File::create);
-        let to = to.map_err(|why| failed(&out, &why))?;
-        let errors = errors.map_err(|why| failed(&err, &why))?;
-        command.stdin(Stdio::null()).stdout(to).stderr(errors);
-        let mut child = command.spawn().map_err(|why| format!("{step}: {why}"))?;
-        let until = Instant::now() + STEP_LIMIT;
-        let status = loop {
-            match child.try_wait().map_err(|why| format!("{step}: {why}"))? {
-                Some(status) => break status,
-                None if Instant::now() > until => {
-                    return Err(format!("{step}: no end; see {}", err.display()));
-                }
-                None => thread::sleep(POLL),
-            }
-        };
-        let [said, complained] = [&out, &err].map(fs::read_to_string);
-        match status.success() {
-            true => said.map_err(|why| failed(&out, &why)),
-            false => Err(format!("{step}: {status}: {}", complained.unwrap_or_default().trim())),
-        }
+        run_step(&self.logs, step, command)
     }
 
     /// Starts a daemon that stays in the foreground; its output goes to a log.
     pub(crate) fn spawn(&self, step: &str, command: &mut Command) -> Result<Child, String> {
-        let path = self.logs.join(step).with_extension("out");
-        let log = fs::File::create(&path).map_err(|why| failed(&path, &why))?;
-        let errors = log.try_clone().map_err(|why| failed(&path, &why))?;
-        command.stdin(Stdio::null()).stdout(log).stderr(errors);
-        command.spawn().map_err(|why| format!("{step}: {why}"))
+        spawn_step(&self.logs, step, command)
     }
 
     /// Returns the processes at both ends.
     pub(crate) fn processes(&self) -> Vec<Pid> {
-        let at = |side: Side| {
-            let namespace = side.namespace(self.maker);
-            process::output_of("ip", &["netns", "pids", &namespace]).unwrap_or_default()
-        };
-        let said = SIDES.map(at).concat();
-        said.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+        SIDES.into_iter().flat_map(|side| processes_in(&side.namespace(self.maker))).collect()
     }
 
     fn ip(&self, arguments: &[&str]) -> Result<String, String> {
@@ -161,24 +122,19 @@ impl Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        for signal in [Signal::TERM, Signal::KILL] {
-            let until = Instant::now() + PATIENCE;
-            let mut left = self.processes();
-            for pid in &left {
-                // It may have ended.
-                let _gone = kill_process(*pid, signal);
-            }
-            while !left.is_empty() && Instant::now() < until {
-                thread::sleep(POLL);
-                left = self.processes();
-            }
-        }
+        end_all(|| self.processes());
         for side in SIDES {
             if let Err(why) = self.ip(&["netns", "del", &side.namespace(self.maker)]) {
                 println!("left behind: {why}");
             }
         }
     }
+}
+
+/// Returns the processes in a network namespace.
+pub(super) fn processes_in(namespace: &str) -> Vec<Pid> {
+    let said = process::output_of("ip", &["netns", "pids", namespace]).unwrap_or_default();
+    said.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
 /// Returns a command that runs in a network namespace. `ip netns exec` would enter a mount

@@ -8,9 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pelago_testbed::workspace;
+use rustix::process::Pid;
 use serde_json::Value;
 
-use super::namespaces::command_in;
+use super::namespaces::{command_in, processes_in};
 use super::report::text;
 
 /// How long the process may take to end.
@@ -65,6 +66,12 @@ impl SlowLink {
     /// Returns a command that runs at an end, `a` or `b`.
     pub(crate) fn command(&self, end: &str, program: &str) -> Command {
         command_in(text(&self.ends[end], "namespace"), program)
+    }
+
+    /// Returns the processes at both ends.
+    pub(crate) fn processes(&self) -> Vec<Pid> {
+        let ends = ["a", "b"].into_iter();
+        ends.flat_map(|end| processes_in(text(&self.ends[end], "namespace"))).collect()
     }
 
     fn hear(&mut self) -> Result<Value, String> {

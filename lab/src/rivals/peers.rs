@@ -10,13 +10,15 @@ use serde_json::Value;
 
 use crate::kit::group::Group;
 use crate::kit::namespaces::{Namespaces, Side};
-use crate::kit::process::wait_until;
+use crate::kit::process::{output, wait_until};
 use crate::kit::report::failed;
 
 /// How long a server may take to answer, and a mount to appear.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 const SSH_PORT: &str = "2222";
+/// It starts itself again for each connection, so it wants its whole path.
+pub(super) const SSHD: &str = "/usr/sbin/sshd";
 const PELAGO_PORT: &str = "7440";
 
 /// The binary, the cable and the disk on which file systems start.
@@ -154,16 +156,32 @@ pub(super) fn listening(said: &str) -> Result<String, String> {
 
 /// Serves a folder by an `sshd` of its own, with its defaults, and mounts it with those of `sshfs`.
 pub(super) fn sshfs(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, String> {
+    let address = Side::Server.address();
+    let config = prepare_sshd(home, address)?;
+    let mut sshd = lab.command(Side::Server, SSHD);
+    let sshd = lab.namespaces.spawn("sshfs-sshd", sshd.arg("-D").arg("-f").arg(&config))?;
+    let files = home.join("files");
+    fs::create_dir(&files).map_err(|why| failed(&files, &why))?;
+    let mount = || {
+        let mut mount = lab.command(Side::Client, "sshfs");
+        mount.args(sshfs_words(home, address, &files)).arg(point);
+        lab.namespaces.run("sshfs-mount", &mut mount).is_ok()
+    };
+    // The daemon listens a moment after its start.
+    until("sshfs", mount)?;
+    Ok(vec![sshd])
+}
+
+/// Makes the keys of an `sshd` at an address and of its client, and returns the configuration.
+pub(super) fn prepare_sshd(home: &Path, address: &str) -> Result<PathBuf, String> {
     let config = home.join("config");
     let [key, host] = ["key", "host"].map(|name| home.join(name));
     for key in [&key, &host] {
-        let mut keygen = Command::new("ssh-keygen");
-        keygen.args(["-qt", "ed25519", "-N", "", "-f"]).arg(key);
-        lab.namespaces.run("sshfs-key", &mut keygen)?;
+        output(Command::new("ssh-keygen").args(["-qt", "ed25519", "-N", "", "-f"]).arg(key))?;
     }
     let lines = [
         format!("Port {SSH_PORT}"),
-        format!("ListenAddress {}", Side::Server.address()),
+        format!("ListenAddress {address}"),
         format!("HostKey {}", host.display()),
         format!("AuthorizedKeysFile {}.pub", key.display()),
         format!("PidFile {}", home.join("pid").display()),
@@ -172,22 +190,18 @@ pub(super) fn sshfs(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Chil
     ];
     fs::write(&config, lines.join("\n")).map_err(|why| failed(&config, &why))?;
     fs::create_dir_all("/run/sshd").map_err(|why| failed(Path::new("/run/sshd"), &why))?;
-    // It starts itself again for each connection, so it wants its whole path.
-    let mut sshd = lab.command(Side::Server, "/usr/sbin/sshd");
-    let sshd = lab.namespaces.spawn("sshfs-sshd", sshd.arg("-D").arg("-f").arg(&config))?;
-    let files = home.join("files");
-    fs::create_dir(&files).map_err(|why| failed(&files, &why))?;
-    let identity = format!("-oIdentityFile={}", key.display());
-    let source = format!("root@{}:{}", Side::Server.address(), files.display());
-    let mount = || {
-        let mut mount = lab.command(Side::Client, "sshfs");
-        mount.args(["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null"]);
-        mount.arg(&identity).arg(format!("-oPort={SSH_PORT}")).arg(&source).arg(point);
-        lab.namespaces.run("sshfs-mount", &mut mount).is_ok()
-    };
-    // The daemon listens a moment after its start.
-    until("sshfs", mount)?;
-    Ok(vec![sshd])
+    Ok(config)
+}
+
+/// Returns the arguments of `sshfs` for a folder of an `sshd` that was prepared in `home`.
+pub(super) fn sshfs_words(home: &Path, address: &str, folder: &Path) -> Vec<String> {
+    vec![
+        "-oStrictHostKeyChecking=no".to_owned(),
+        "-oUserKnownHostsFile=/dev/null".to_owned(),
+        format!("-oIdentityFile={}", home.join("key").display()),
+        format!("-oPort={SSH_PORT}"),
+        format!("root@{address}:{}", folder.display()),
+    ]
 }
 
 /// Serves a volume of one brick by a `glusterd` of its own, and mounts it by FUSE, with defaults.
@@ -222,7 +236,7 @@ fn gluster(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, Strin
 }
 
 /// Waits until a file system has started.
-fn until(what: &str, is_so: impl FnMut() -> bool) -> Result<(), String> {
+pub(super) fn until(what: &str, is_so: impl FnMut() -> bool) -> Result<(), String> {
     match wait_until(PATIENCE, POLL, is_so) {
         true => Ok(()),
         false => Err(format!("{what} does not start; its logs are in the log folder")),

@@ -26,6 +26,7 @@ mod everyday;
 mod find;
 mod leases;
 mod million;
+mod ringer;
 mod scratch;
 mod svg_file;
 mod tree;
@@ -64,6 +65,8 @@ enum Benchmark {
     Everyday(everyday::Args),
     /// DisCFS's measurements: bonnie++, a search of a tree, and a build, in little memory
     Discfs(discfs::Args),
+    /// Ringer's measurements: six calls for metadata, and transfers of 2 B to 2 MiB
+    Ringer(ringer::Args),
     /// Searches among a million files by tags, names, sizes and texts; what their index costs
     Find(find::Args),
 }
@@ -159,6 +162,7 @@ impl Args {
             Benchmark::Tree(args) => args.json,
             Benchmark::Everyday(args) => args.on.json,
             Benchmark::Discfs(args) => args.on.json,
+            Benchmark::Ringer(args) => args.json,
             Benchmark::Find(args) => args.json,
         }
     }
@@ -189,6 +193,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         Benchmark::Tree(args) => tree::run(&args)?,
         Benchmark::Everyday(args) => everyday::run(&args)?,
         Benchmark::Discfs(args) => discfs::run(&args)?,
+        Benchmark::Ringer(args) => ringer::run(&args)?,
         Benchmark::Find(args) => find::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -6,4 +6,5 @@ mod copies;
 mod errors;
 mod office;
 mod paths;
+mod ringer;
 mod third;
