@@ -66,8 +66,11 @@ impl OpenUse {
             OpenEffect::Ends(open) => Role::Ends(open),
             OpenEffect::Locks { open, owner, lock } => Role::Locks(OwnedLock { open, owner, lock }),
             OpenEffect::EndsLocks { open, owner } => Role::EndsLocks(open, owner),
-            // The session itself sends these, and sets their role.
-            OpenEffect::MakesAgain { .. } => Role::None,
+            // Of a session behind this one, which is that of another site's server. Those that this
+            // session itself sends get another role.
+            OpenEffect::MakesAgain { node, open, flags } => {
+                Role::Opens { open, node: Some(node), flags }
+            }
             OpenEffect::Nothing | OpenEffect::UsesGuarded => Role::None,
         };
         Self { role, subjects: request.describe().subjects, is_guarded: opens.is_guarded() }
@@ -100,5 +103,30 @@ impl OpenUse {
     /// carried out in the last one: it only makes an open, which has ended with that session.
     pub(super) const fn is_repeatable(&self) -> bool {
         matches!(self.role, Role::Opens { node: Some(_), flags, .. } if !flags.truncate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::{Attr, DataPath, FileKind};
+
+    use super::*;
+
+    /// As the server of a site sends it on, for a client that comes back after a start. Otherwise
+    /// neither the file is opened again after a start of the home, nor its locks are set again.
+    #[test]
+    fn an_open_that_another_session_makes_again_is_one_of_this_session() {
+        let node = Handle::ROOT;
+        let open = OpenId(7);
+        let flags = OpenFlags::READ_WRITE;
+        let opened = Ok(Reply::Opened {
+            attr: Attr::empty(node.ino, FileKind::Regular),
+            path: DataPath::Direct,
+        });
+        for request in [Request::Open { node, flags, open }, Request::Reopen { node, flags, open }]
+        {
+            let made = OpenUse::of(&request).made(&opened);
+            assert_eq!(made, Some((open, node, flags)), "{request:?}");
+        }
     }
 }
