@@ -349,9 +349,12 @@ impl Runner {
     }
 
     fn unlock(&self, open: OpenId, held: usize, lock: FileLock) -> Result<(), Error> {
+        self.under(held, || self.unlock_only(open, lock))
+    }
+
+    fn unlock_only(&self, open: OpenId, lock: FileLock) -> Result<(), Error> {
         let unlock = FileLock { mode: LockMode::Unlock, ..lock };
-        let owner = self.owner();
-        self.under(held, || self.files.set_lock(&CONTEXT, open, owner, unlock, false).wait())
+        self.files.set_lock(&CONTEXT, open, self.owner(), unlock, false).wait()
     }
 
     fn count_up_once(&self) -> Result<(), Error> {
@@ -410,7 +413,11 @@ impl Runner {
                 1 => {
                     let Opened { open, .. } =
                         self.open(LOCKED_DIR, LOCKED, OpenFlags::READ_WRITE)?;
-                    let unlocked = self.unlock(open, held, lock);
+                    let unlocked = match self.plan.dirs {
+                        Dirs::Root => self.unlock(open, held, lock),
+                        // That the lock was lost is known of the descriptor by which it was set.
+                        Dirs::OfSites(_) => self.unlock_only(open, lock),
+                    };
                     let closed = self.close(open);
                     unlocked.and(closed)?;
                 }
