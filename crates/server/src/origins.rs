@@ -19,7 +19,7 @@ use pelago_wire::{
 const FIRST_COUNTER: u32 = 1 << 31;
 
 /// Carries out a mutation that has waited for its twin.
-type Twin = Box<dyn FnOnce() + Send>;
+type Waiting = Box<dyn FnOnce() + Send>;
 
 /// The clients of other sites.
 #[derive(Default)]
@@ -55,7 +55,7 @@ struct Client {
     /// The numbers of mutations in that session, each with that of the client, of which the site's
     /// server may not know yet that they are safe: it may replay them.
     unsafe_there: BTreeMap<u64, u64>,
-    running: HashMap<u64, Vec<Twin>>,
+    running: HashMap<u64, Vec<Waiting>>,
     /// Mutations of this run that went well and whose replies its client may not have. `None` for a
     /// reply with an open: that was made in a session which may have ended.
     replies: BTreeMap<u64, Option<Reply>>,
@@ -191,7 +191,7 @@ impl Origins {
         origin: &Origin,
         request: &Request,
         has_stored_reply: bool,
-        twin: impl FnOnce() -> Twin,
+        twin: impl FnOnce() -> Waiting,
     ) -> Passed {
         let mut state = self.state.lock();
         // It was evicted just now.
@@ -230,7 +230,12 @@ impl Origins {
     }
 
     /// Ends a mutation that was carried out, with its reply if it went well. Returns its twins.
-    pub(crate) fn end(&self, shard: &Shard, origin: &Origin, reply: Option<&Reply>) -> Vec<Twin> {
+    pub(crate) fn end(
+        &self,
+        shard: &Shard,
+        origin: &Origin,
+        reply: Option<&Reply>,
+    ) -> Vec<Waiting> {
         let mut state = self.state.lock();
         let Some(client) = state.clients.get_mut(&origin.session) else { return Vec::new() };
         if let Some(reply) = reply {
@@ -411,7 +416,7 @@ mod tests {
         assert_eq!(again.session, first.session);
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
-        let twin = move || -> Twin { Box::new(move || over.store(true, Ordering::Release)) };
+        let twin = move || -> Waiting { Box::new(move || over.store(true, Ordering::Release)) };
         assert!(matches!(origins.begin(&again, &WRITE, false, twin), Passed::Waits));
         for twin in origins.end(&rig.shard, &first, Some(&Reply::Written { bytes: 3, size: 5 })) {
             twin();
@@ -488,7 +493,7 @@ mod tests {
         let again = Origin { may_be_repeated: true, ..first };
         assert!(matches!(begin(&origins, &again), Passed::Unknown));
         let rename = Request::Unlink { dir: Handle::ROOT, name: crate::testing::name("f") };
-        let nothing = || -> Twin { Box::new(|| ()) };
+        let nothing = || -> Waiting { Box::new(|| ()) };
         // Its change would have stored the reply.
         assert!(matches!(origins.begin(&again, &rename, false, nothing), Passed::New));
         origins.end(&rig.shard, &again, None);

@@ -64,7 +64,7 @@ pub(crate) enum Does {
 
 /// What a mount shows at the end of a run, beside what is in the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Observed {
     pub(crate) log: Vec<u64>,
     /// The counter.
     pub(crate) count: u64,
@@ -349,9 +349,12 @@ impl Runner {
     }
 
     fn unlock(&self, open: OpenId, held: usize, lock: FileLock) -> Result<(), Error> {
+        self.under(held, || self.unlock_only(open, lock))
+    }
+
+    fn unlock_only(&self, open: OpenId, lock: FileLock) -> Result<(), Error> {
         let unlock = FileLock { mode: LockMode::Unlock, ..lock };
-        let owner = self.owner();
-        self.under(held, || self.files.set_lock(&CONTEXT, open, owner, unlock, false).wait())
+        self.files.set_lock(&CONTEXT, open, self.owner(), unlock, false).wait()
     }
 
     fn count_up_once(&self) -> Result<(), Error> {
@@ -410,7 +413,11 @@ impl Runner {
                 1 => {
                     let Opened { open, .. } =
                         self.open(LOCKED_DIR, LOCKED, OpenFlags::READ_WRITE)?;
-                    let unlocked = self.unlock(open, held, lock);
+                    let unlocked = match self.plan.dirs {
+                        Dirs::Root => self.unlock(open, held, lock),
+                        // That the lock was lost is known of the descriptor by which it was set.
+                        Dirs::OfSites(_) => self.unlock_only(open, lock),
+                    };
                     let closed = self.close(open);
                     unlocked.and(closed)?;
                 }
@@ -552,7 +559,7 @@ impl Runner {
     }
 
     /// Reads everything at the end of a run, when there are no faults any more.
-    pub(crate) fn read_all(&self) -> Result<Seen, Error> {
+    pub(crate) fn read_all(&self) -> Result<Observed, Error> {
         for file in 0..FILES {
             for number in 0..PARTS {
                 self.read_part(FilePart { file, number })?;
@@ -578,7 +585,7 @@ impl Runner {
             Dirs::Root => Vec::new(),
             Dirs::OfSites(_) => self.read_subs()?,
         };
-        Ok(Seen { log: read(LOG_DIR, LOG)?, count, subs })
+        Ok(Observed { log: read(LOG_DIR, LOG)?, count, subs })
     }
 }
 

@@ -18,11 +18,12 @@ fn nothing_is_wrong_with_the_first_seeds() {
 
 #[test]
 fn a_seed_gives_the_same_run_in_two_processes() {
-    // The second one has guests, who come over TLS.
-    for seed in ["7", "10"] {
+    // The second one has guests, who come over TLS, and the third one three sites.
+    for seed in ["6", "10", "12"] {
         let (_, one) = sim(&[seed]);
         assert_eq!(one, sim(&[seed]).1);
         assert!(one.lines().count() > 100, "{one}");
         assert_eq!(seed == "10", one.contains("guest reads of"), "{one}");
+        assert_eq!(seed == "12", one.contains("site mkdir: "), "{one}");
     }
 }

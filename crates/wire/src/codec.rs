@@ -17,9 +17,9 @@ use crate::error::{Code, Error};
 use crate::id::{Handle, SessionId};
 use crate::leases::{Granted, Leases};
 use crate::local_cache::Recalled;
+use crate::origin::Origin;
 use crate::reply::{DirEntry, Entry, Reply};
 use crate::request::Request;
-use crate::service::Origin;
 use crate::{limits, reserved};
 
 mod access;

@@ -30,12 +30,13 @@ pub use local_cache::{LocalCache, Recalled, Then, Touched};
 pub use lock::{FileLock, LockKind, LockMode, LockOwner, LockRange};
 pub use name::{Name, NameError};
 pub use operation::{Description, Operation};
+pub use origin::Origin;
 pub use pins::{Caching, PinError, Pinned, PinnedBlock, Pins};
 pub use process::{ModeRights, Permissions, Process};
 pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
 pub use request::Request;
 pub use search::{Asker, Hit, Search, SearchAt, SearchPage, SearchPlace, TagPage, Tags};
-pub use service::{Bulk, Context, Done, Origin, Service};
+pub use service::{Bulk, Context, Done, Service};
 pub use session_service::{
     Connections, GuestGrant, GuestRefusal, LeaseMoment, LeasedAnswer, RecordedPeer, Served,
     SessionRecord, SessionService, SitePeer, SiteRefusal,
@@ -66,6 +67,7 @@ mod lock;
 pub mod mirror;
 mod name;
 mod operation;
+mod origin;
 mod pins;
 pub mod present;
 mod process;

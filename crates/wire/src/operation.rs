@@ -247,7 +247,8 @@ operations! {
         effect: Effect::None, subjects: Subjects::inode(node),
         guest: ForGuest::opening(node, *flags),
         touches: opened(node, without_truncation(*flags)), tells: Tells::Nothing,
-        opens: OpenEffect::MakesAgain { open: *open, flags: *flags }, at_start: AtStart::Restores,
+        opens: OpenEffect::MakesAgain { node: *node, open: *open, flags: *flags },
+        at_start: AtStart::Restores,
         bulks: NO_BULKS, leaves: [Open],
     }
     Flush { open, owner } = "flush" {

@@ -10,9 +10,10 @@ use crate::error::{Code, Error};
 use crate::id::{Handle, InodeId, SessionId};
 use crate::leases::Leases;
 use crate::local_cache::Recalled;
+use crate::origin::Origin;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::service::{Origin, Service};
+use crate::service::Service;
 use crate::write_era::WriteEra;
 
 /// The facts of a server that a session gets when it begins.

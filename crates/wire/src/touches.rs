@@ -204,6 +204,8 @@ pub enum OpenEffect {
     },
     /// It makes an open again that the server has lost.
     MakesAgain {
+        /// The file.
+        node: Handle,
         /// The number of the open.
         open: OpenId,
         /// The flags of the open.
@@ -240,7 +242,7 @@ impl OpenEffect {
         match *self {
             Self::Makes { open, flags, .. }
             | Self::Creates { open, flags }
-            | Self::MakesAgain { open, flags } => Some((open, flags)),
+            | Self::MakesAgain { open, flags, .. } => Some((open, flags)),
             Self::Nothing
             | Self::UsesGuarded
             | Self::Locks { .. }

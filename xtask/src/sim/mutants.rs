@@ -4,6 +4,7 @@
 mod guests;
 mod invariants;
 mod planted;
+mod sites;
 
 use std::process::Command;
 
@@ -15,9 +16,11 @@ use self::planted::{Copy, Mutant};
 
 /// Each bug is found within so many seeds.
 const MOST_SEEDS: u32 = 500;
-/// The arguments of a run that ends with the first seed that fails, of one with guests alone too.
+/// The arguments of a run that ends with the first seed that fails; of those with guests alone, or
+/// with sites, too.
 const SEEDS: &[&str] = &["--first"];
 const GUEST_SEEDS: &[&str] = &["--first", "--guests"];
+const SITE_SEEDS: &[&str] = &["--first", "--sites"];
 
 /// Notes when each session was asked first: locks that were lost before it are lost 0.3 s later.
 const TRUSTS_TOO_LONG: &str = r"
@@ -183,7 +186,8 @@ pub(crate) fn stale<'a>(
 ) -> Vec<(&'static str, &'static str)> {
     let count = |mutant: &Mutant| text_of(mutant.file).map(|it| it.matches(mutant.from).count());
     let tested = guests::TESTED.iter().map(|tested| &tested.mutant);
-    let all = MUTANTS.iter().chain(guests::MUTANTS).chain(tested).chain(invariants::mutants());
+    let of_runs = MUTANTS.iter().chain(guests::MUTANTS).chain(sites::MUTANTS);
+    let all = of_runs.chain(tested).chain(invariants::mutants());
     let stale = all.filter(|mutant| count(mutant) != Some(1));
     stale.map(|mutant| (mutant.name, mutant.file)).collect()
 }
@@ -208,6 +212,7 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
         note(found, mutant.name, &mut left);
     }
     run_guests(&copy, filter, &mut tried, &mut left)?;
+    run_sites(&copy, filter, &mut tried, &mut left)?;
     left.iter().for_each(|line| println!("{line}"));
     println!("{tried} bugs planted, {} not found", left.len());
     verdict(left.is_empty())
@@ -246,6 +251,32 @@ fn run_guests(
                     true => println!("found by {test}: {}", mutant.name),
                     false => left.push(format!("not found by {test}: {}", mutant.name)),
                 }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Plants each bug of sites whose name has the filter in it. All are in one build.
+fn run_sites(
+    copy: &Copy,
+    filter: &str,
+    tried: &mut u32,
+    left: &mut Vec<String>,
+) -> Result<(), String> {
+    let is_meant = |mutant: &Mutant| mutant.name.contains(filter);
+    if !sites::MUTANTS.iter().any(is_meant) {
+        return Ok(());
+    }
+    let all: Vec<&Mutant> = sites::MUTANTS.iter().collect();
+    copy.with_all(&all, || {
+        build(copy, "all bugs of sites")?;
+        for (number, mutant) in sites::MUTANTS.iter().enumerate() {
+            if is_meant(mutant) {
+                *tried += 1;
+                let mut run = program(copy, SITE_SEEDS);
+                let found = simulate(run.env(planted::SWITCHED, number.to_string()))?;
+                note(found, mutant.name, left);
             }
         }
         Ok(())

@@ -45,11 +45,6 @@ impl Role {
     }
 }
 
-/// Returns the file that a request opens again.
-const fn reopened(request: &Request) -> Option<Handle> {
-    if let Request::Reopen { node, .. } = request { Some(*node) } else { None }
-}
-
 /// The part of a request that concerns open files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenUse {
@@ -71,11 +66,10 @@ impl OpenUse {
             OpenEffect::Ends(open) => Role::Ends(open),
             OpenEffect::Locks { open, owner, lock } => Role::Locks(OwnedLock { open, owner, lock }),
             OpenEffect::EndsLocks { open, owner } => Role::EndsLocks(open, owner),
-            // For a client of this one, which comes back: then the open is this session's, too. The
-            // session itself sets another role.
-            OpenEffect::MakesAgain { open, flags } => {
-                let node = reopened(request);
-                Role::Opens { open, node, flags }
+            // Of a session behind this one, which is that of another site's server. Those that this
+            // session itself sends get another role.
+            OpenEffect::MakesAgain { node, open, flags } => {
+                Role::Opens { open, node: Some(node), flags }
             }
             OpenEffect::Nothing | OpenEffect::UsesGuarded => Role::None,
         };
@@ -118,16 +112,21 @@ mod tests {
 
     use super::*;
 
-    /// The client of a server that passes it on comes back. If the next server starts again, this
-    /// session opens the file again.
+    /// As the server of a site sends it on, for a client that comes back after a start. Otherwise
+    /// neither the file is opened again after a start of the home, nor its locks are set again.
     #[test]
-    fn a_reopen_of_a_client_makes_an_open_of_this_session() {
-        let flags = OpenFlags::READ_WRITE;
+    fn an_open_that_another_session_makes_again_is_one_of_this_session() {
         let node = Handle::ROOT;
-        let request = Request::Reopen { node, flags, open: OpenId(7) };
-        let attr = Attr::empty(node.ino, FileKind::Regular);
-        let opened = Ok(Reply::Opened { attr, path: DataPath::Cached });
-        assert_eq!(OpenUse::of(&request).made(&opened), Some((OpenId(7), node, flags)));
-        assert_eq!(OpenUse::of(&request).made(&Err(Code::Stale.into())), None);
+        let open = OpenId(7);
+        let flags = OpenFlags::READ_WRITE;
+        let opened = Ok(Reply::Opened {
+            attr: Attr::empty(node.ino, FileKind::Regular),
+            path: DataPath::Direct,
+        });
+        for request in [Request::Open { node, flags, open }, Request::Reopen { node, flags, open }]
+        {
+            let made = OpenUse::of(&request).made(&opened);
+            assert_eq!(made, Some((open, node, flags)), "{request:?}");
+        }
     }
 }

@@ -132,7 +132,8 @@ impl Dispatcher {
     ) -> Result<Option<Reply>, Error> {
         let Effect::Change { replayed, .. } = effect else { return Ok(None) };
         let is_repeated = context.origin.is_some_and(|origin| origin.may_be_repeated);
-        let may_be_stored = replayed || is_repeated || self.is_of_earlier_epoch(context);
+        let may_be_stored = replayed || self.is_of_earlier_epoch(context);
+        let may_be_stored = may_be_stored || is_repeated;
         match RequestKey::of(context).filter(|_| may_be_stored) {
             Some(request_key) => self.parts.shard.cached_reply(&request_key),
             None => Ok(None),

@@ -40,8 +40,8 @@ impl Dispatcher {
         }
     }
 
-    /// Calls `then` once the change of a directory has ended, with `true`; or with `false` if it has
-    /// not in the time that a request for another site may take.
+    /// Calls `then` with `true` once the change of a directory has ended, or with `false` after the
+    /// time that a request for another site may take.
     pub(super) fn when_finished(self: &Arc<Self>, dir: InodeId, then: WhenFinished) {
         let row = match self.parts.shard.intent(dir) {
             Ok(Some(row)) => row,
