@@ -1,4 +1,4 @@
-//! What a part of a job costs: its time, or the requests that are sent for it.
+//! The cost of a part of a job: its time, or the requests that are sent for it.
 
 use std::thread;
 use std::time::{Duration, Instant};
