@@ -62,9 +62,9 @@ pub(crate) enum Does {
     Watches,
 }
 
-/// What a mount shows at the end of a run, beside what is in the history.
+/// The state that a mount shows at the end of a run, beside what is in the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Observed {
     pub(crate) log: Vec<u64>,
     /// The counter.
     pub(crate) count: u64,
@@ -559,7 +559,7 @@ impl Runner {
     }
 
     /// Reads everything at the end of a run, when there are no faults any more.
-    pub(crate) fn read_all(&self) -> Result<Seen, Error> {
+    pub(crate) fn read_all(&self) -> Result<Observed, Error> {
         for file in 0..FILES {
             for number in 0..PARTS {
                 self.read_part(FilePart { file, number })?;
@@ -585,7 +585,7 @@ impl Runner {
             Dirs::Root => Vec::new(),
             Dirs::OfSites(_) => self.read_subs()?,
         };
-        Ok(Seen { log: read(LOG_DIR, LOG)?, count, subs })
+        Ok(Observed { log: read(LOG_DIR, LOG)?, count, subs })
     }
 }
 

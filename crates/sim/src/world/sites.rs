@@ -1,7 +1,7 @@
 //! A run with several sites: a server of each, the clients of each, and the cables between all.
 //!
-//! Programs of all sites use files whose homes are at all sites. What they see must have an order as
-//! in a run with one server: leases between sites promise that.
+//! Programs of all sites use files whose homes are at all sites. What they see must have an order
+//! as in a run with one server: leases between sites promise that.
 
 use std::mem;
 use std::ops::Range;
@@ -157,7 +157,8 @@ impl SiteWorld<'_> {
         let programs = plans.map(start).into();
         let numbers = first..self.programs;
         debug_assert_eq!(numbers.len(), PROGRAMS);
-        let (is_killed, is_guest) = (false, false);
+        let is_killed = false;
+        let is_guest = false;
         self.clients.push(Client {
             machine,
             remote,
