@@ -62,7 +62,7 @@ pub(crate) enum Does {
     Watches,
 }
 
-/// What a mount shows at the end of a run, beside what is in the history.
+/// The state that a mount shows at the end of a run, beside what is in the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Observed {
     pub(crate) log: Vec<u64>,

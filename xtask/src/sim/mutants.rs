@@ -16,8 +16,8 @@ use self::planted::{Copy, Mutant};
 
 /// Each bug is found within so many seeds.
 const MOST_SEEDS: u32 = 500;
-/// The arguments of a run that ends with the first seed that fails; of those with guests alone, or
-/// with sites, too.
+/// The arguments of a run that ends with the first seed that fails, of all seeds, of those with
+/// guests, and of those with sites.
 const SEEDS: &[&str] = &["--first"];
 const GUEST_SEEDS: &[&str] = &["--first", "--guests"];
 const SITE_SEEDS: &[&str] = &["--first", "--sites"];

@@ -153,9 +153,9 @@ impl Runner {
         Ok(handle)
     }
 
-    /// Returns whether a name may have led to a directory a while ago, and not any more. A site
-    /// which does not hear the home of the name answers as it saw that last, if the directory is its
-    /// own.
+    /// Returns whether a name may have led to a directory a while ago, and not any more: a site
+    /// that does not hear the home of the name answers as it has seen that last, if the directory
+    /// is its own.
     fn may_be_old(&self, sub: usize, found: Handle) -> bool {
         let is_own = usize::from(found.ino.site()) == self.plan.site;
         let is_named_there = self.plan.dirs.of(sub).ino.site() != found.ino.site();

@@ -1,4 +1,4 @@
-//! The consistency of the tables of all sites at the end of a run.
+//! The check of the tables of all sites together, at the end of a run.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
