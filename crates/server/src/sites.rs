@@ -92,6 +92,8 @@ pub(crate) struct Sites {
     /// Taken before `others`.
     upstreams: Arc<RwLock<HashMap<u16, Arc<Upstream>>>>,
     connect: OnceLock<ConnectSite>,
+    /// Locked while a connection is moved.
+    moving: Mutex<()>,
     /// The list of the sites. A leaf lock.
     list: Mutex<KnownList>,
     /// The key by which the first site signs the list.
@@ -178,6 +180,7 @@ impl Sites {
             came_back: Mutex::default(),
             upstreams: Arc::default(),
             connect: OnceLock::new(),
+            moving: Mutex::default(),
             list,
             list_key: OnceLock::new(),
             wakes_sender: OnceLock::new(),
@@ -381,6 +384,9 @@ impl Sites {
         // It has started, maybe with an older folder.
         self.send_list_again(peer.site);
         if row.address == address {
+            drop(others);
+            // The last time it may have failed.
+            self.connect_again(peer.site);
             return Ok(());
         }
         let changed = SiteRow { address: address.to_owned(), ..row.clone() };
@@ -394,13 +400,17 @@ impl Sites {
     /// left is given up.
     fn connect_again(&self, site: u16) {
         let Some(old) = self.upstreams.read().get(&site).cloned() else { return };
+        // The address that was written last is the one that is used from then on.
+        let moving = self.moving.lock();
         let neighbour = self.others.lock().get(&site).and_then(|row| neighbour(site, row));
         if let Some(neighbour) = neighbour {
-            if let Some(connect) = self.connect.get() {
-                let _same = connect(&neighbour);
+            let connect = self.connect.get();
+            if connect.is_some_and(|connect| connect(&neighbour).is_none()) {
+                tracing::warn!(site, "the new address of a site is not used yet");
             }
             return;
         }
+        drop(moving);
         let upstreams = Arc::clone(&self.upstreams);
         let unfinished = Arc::clone(&self.unfinished);
         let flushed = Arc::clone(&old);

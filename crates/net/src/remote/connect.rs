@@ -54,7 +54,16 @@ pub(super) struct Connector {
     /// The order of the servers; `None` with a Unix socket. A leaf lock.
     order: Option<Mutex<ServerOrder>>,
     /// Where the server is by now, if it has moved. A leaf lock.
-    moved: Mutex<Option<ServerTarget>>,
+    moved: Mutex<Option<Moved>>,
+}
+
+/// The targets of a server that has moved.
+#[derive(Clone)]
+struct Moved {
+    /// Where it says that it is.
+    target: ServerTarget,
+    /// The target of the last session: what it says may be wrong, or older.
+    last: ServerTarget,
 }
 
 impl Connector {
@@ -78,11 +87,28 @@ impl Connector {
         Ok(Self { options, nonce, calls, mailbox, pause, refusal, order, moved })
     }
 
-    /// Makes connections to this target from now on, the next one at once. The server is the same.
+    /// Makes connections to this target from now on, or to the last one if no server is there. The
+    /// server is the same. A connection that lives stays.
     pub(super) fn move_to(&self, target: ServerTarget) {
-        *self.moved.lock() = Some(target);
-        self.calls.disconnect();
+        let mut moved = self.moved.lock();
+        let last = moved.take().map_or_else(|| self.options.target.clone(), |moved| moved.last);
+        *moved = Some(Moved { target, last });
+        drop(moved);
         self.wake();
+    }
+
+    /// Tries where a server says that it is, then where it was.
+    fn round_of_moved(&self, moved: Moved, patience: Duration) -> Result<(), RoundFailure> {
+        let Moved { target, last } = moved;
+        let Err(new) = self.attempt(&target, patience, patience) else {
+            if let Some(moved) = &mut *self.moved.lock() {
+                moved.last = target;
+            }
+            return Ok(());
+        };
+        let Err(old) = self.attempt(&last, patience, patience) else { return Ok(()) };
+        let is_definite = is_definite(&new) && is_definite(&old);
+        Err(RoundFailure { error: new, is_definite })
     }
 
     /// Connects for the first time.
@@ -114,13 +140,16 @@ impl Connector {
         let mut connected = Instant::now();
         let mut answers = 0;
         let mut is_sent_away = false;
+        let mut was_connected = true;
         while self.calls.wait_for_loss() {
             let answered = self.calls.answers();
             if std::mem::replace(&mut answers, answered) < answered {
                 // The last connection was of use.
                 pause = FIRST_PAUSE;
             }
-            if connected.elapsed() < LONGEST_PAUSE {
+            if !std::mem::take(&mut was_connected) {
+                // The pause goes on growing.
+            } else if connected.elapsed() < LONGEST_PAUSE {
                 // Each connection ends at once: it must not be made in a busy loop.
                 self.sleep(pause);
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -132,6 +161,7 @@ impl Connector {
                     tracing::info!("connected again");
                     *self.refusal.lock() = None;
                     connected = Instant::now();
+                    was_connected = true;
                     is_sent_away = false;
                 }
                 Err(RoundFailure { error, is_definite }) => {
@@ -169,19 +199,17 @@ impl Connector {
 
     /// Tries each known server once, and the owner to which one of them redirects.
     fn round(&self, patience: Duration) -> Result<(), RoundFailure> {
-        let only = |target: &ServerTarget| {
-            self.attempt(target, patience, patience).map_err(|error| {
-                let is_definite = is_definite(&error);
-                RoundFailure { error, is_definite }
-            })
-        };
         let moved = self.moved.lock().clone();
-        if let Some(target) = moved {
-            return only(&target);
+        if let Some(moved) = moved {
+            return self.round_of_moved(moved, patience);
         }
         let (ServerTarget::Tcp { key, .. }, Some(order)) = (&self.options.target, &self.order)
         else {
-            return only(&self.options.target);
+            let result = self.attempt(&self.options.target, patience, patience);
+            return result.map_err(|error| {
+                let is_definite = is_definite(&error);
+                RoundFailure { error, is_definite }
+            });
         };
         let (listed, news) = self.calls.servers();
         let mut waiting = order.lock().begin(&listed, &news);
