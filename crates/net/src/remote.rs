@@ -35,6 +35,7 @@ mod connect;
 mod connect_error;
 mod connection;
 pub(crate) mod dial;
+mod ended_origins;
 mod flush;
 mod given_up;
 mod guest_chains;

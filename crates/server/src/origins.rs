@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use pelago_meta::reply_cache::RequestKey;
 use pelago_meta::shard::Shard;
 use pelago_wire::{
-    AtStart, Code, Context, Error, Origin, RecordedPeer, Reply, Request, SessionId, SessionRecord,
-    WriteFlags, limits,
+    AtStart, Code, Context, Description, Error, InodeId, Origin, RecordedPeer, Reply, Request,
+    SessionId, SessionRecord, WriteFlags, limits,
 };
 
 /// The first number of sessions of origins. Those of connections count from 1 in each epoch.
@@ -56,9 +56,33 @@ struct Client {
     /// server may not know yet that they are safe: it may replay them.
     unsafe_there: BTreeMap<u64, u64>,
     running: HashMap<u64, Vec<Waiting>>,
-    /// Mutations of this run that went well and whose replies its client may not have. `None` for a
-    /// reply with an open: that was made in a session which may have ended.
-    replies: BTreeMap<u64, Option<Reply>>,
+    /// The newest mutation up to which neither the client nor its site asks any more.
+    over: u64,
+    /// Mutations of this run that went well and whose replies its client may not have.
+    done: BTreeMap<u64, DoneHere>,
+}
+
+/// A mutation that was carried out in this run.
+struct DoneHere {
+    kind: RequestKind,
+    /// `None` if it has an open: that was made in a session which may have ended.
+    reply: Option<Reply>,
+}
+
+/// The operation of a request, and the inodes that it names. A repetition has the same; the numbers
+/// of its opens are others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RequestKind {
+    operation: &'static str,
+    inodes: [Option<InodeId>; 2],
+}
+
+impl RequestKind {
+    fn of(request: &Request) -> Self {
+        let Description { operation, subjects, .. } = request.describe();
+        let mut inodes = subjects.each_inode();
+        Self { operation: operation.name(), inodes: [inodes.next(), inodes.next()] }
+    }
 }
 
 /// A mutation in the session of a site's server.
@@ -90,10 +114,15 @@ impl Origins {
     /// Takes over the sessions of the last run.
     pub(crate) fn of_last_run(earlier: &[(SessionId, SessionRecord)]) -> Self {
         let mut state = State::default();
+        let mut earlier = earlier.to_vec();
+        earlier.sort_by_key(|(own, _)| *own);
         for (own, record) in earlier {
             if let RecordedPeer::Origin { site, session } = record.peer {
                 let client = Client::new(site, session, SessionId::DIRECT);
-                state.insert(*own, Client { is_of_earlier_run: true, ..client });
+                // The newest one goes last.
+                state.uses += 1;
+                let used = state.uses;
+                state.insert(own, Client { used, is_of_earlier_run: true, ..client });
             }
         }
         Self { state: Mutex::new(state) }
@@ -152,7 +181,7 @@ impl Origins {
             };
         };
         let known = Origin { session: own, ..*origin };
-        let is_done = client.replies.contains_key(&origin.mutation);
+        let is_done = client.done.contains_key(&origin.mutation);
         if client.running.contains_key(&origin.mutation)
             || is_done && !has_stored_reply(shard, &known)?
         {
@@ -196,17 +225,24 @@ impl Origins {
         let mut state = self.state.lock();
         // It was evicted just now.
         let Some(client) = state.clients.get_mut(&origin.session) else { return Passed::Unknown };
+        if origin.mutation <= client.over {
+            return Passed::Unknown;
+        }
         if let Some(twins) = client.running.get_mut(&origin.mutation) {
             twins.push(twin());
             return Passed::Waits;
         }
-        match client.replies.get(&origin.mutation) {
+        match client.done.get(&origin.mutation) {
+            // The folder of its site is a copy, and gives out numbers again.
+            Some(done) if done.kind != RequestKind::of(request) => return Passed::Unknown,
             // Also if it may not be repeated: then it comes late, from an earlier session of its
             // site.
-            Some(Some(reply)) => return copy(reply).map_or(Passed::Unknown, Passed::Done),
+            Some(DoneHere { reply: Some(reply), .. }) => {
+                return copy(reply).map_or(Passed::Unknown, Passed::Done);
+            }
             // The row tells what to open again.
-            Some(None) if has_stored_reply => {}
-            Some(None) => return Passed::Unknown,
+            Some(DoneHere { reply: None, .. }) if has_stored_reply => {}
+            Some(DoneHere { reply: None, .. }) => return Passed::Unknown,
             None if origin.may_be_repeated
                 && !has_stored_reply
                 && client.is_of_earlier_run
@@ -225,7 +261,7 @@ impl Origins {
     pub(crate) fn begin_epoch(&self) {
         for client in self.state.lock().clients.values_mut() {
             client.is_of_earlier_run = true;
-            client.replies.clear();
+            client.done.clear();
         }
     }
 
@@ -234,12 +270,14 @@ impl Origins {
         &self,
         shard: &Shard,
         origin: &Origin,
+        request: &Request,
         reply: Option<&Reply>,
     ) -> Vec<Waiting> {
         let mut state = self.state.lock();
         let Some(client) = state.clients.get_mut(&origin.session) else { return Vec::new() };
         if let Some(reply) = reply {
-            client.replies.insert(origin.mutation, copy(reply));
+            let done = DoneHere { kind: RequestKind::of(request), reply: copy(reply) };
+            client.done.insert(origin.mutation, done);
         }
         let twins = client.running.remove(&origin.mutation).unwrap_or_default();
         state.remove_if_over(shard, origin.session);
@@ -258,7 +296,8 @@ impl Client {
             via,
             unsafe_there: BTreeMap::new(),
             running: HashMap::new(),
-            replies: BTreeMap::new(),
+            over: 0,
+            done: BTreeMap::new(),
         }
     }
 }
@@ -276,8 +315,13 @@ impl State {
         let known = Origin { session: own, ..*origin };
         let Some(client) = self.clients.get_mut(&own) else { return known };
         client.used = self.uses;
-        if std::mem::replace(&mut client.via, via) != via {
+        if via < client.via {
+            // It comes late: its session has ended.
+            return Origin { acknowledged: client.over, ..known };
+        }
+        if via > client.via {
             // The server of its site has started again, and replays nothing of before.
+            client.via = via;
             client.unsafe_there.clear();
         }
         let of_client = client.unsafe_there.split_off(&acknowledged.saturating_add(1));
@@ -285,9 +329,10 @@ impl State {
         client.unsafe_there.insert(mutation, origin.mutation);
         let first_unsafe = client.unsafe_there.values().min().copied().unwrap_or(u64::MAX);
         let over = origin.acknowledged.min(first_unsafe.saturating_sub(1));
-        let kept = client.replies.split_off(&over.saturating_add(1));
-        client.replies = kept;
-        Origin { acknowledged: over, ..known }
+        client.over = client.over.max(over);
+        let kept = client.done.split_off(&client.over.saturating_add(1));
+        client.done = kept;
+        Origin { acknowledged: client.over, ..known }
     }
 
     /// Removes a client that has ended, unless something of it runs.
@@ -418,7 +463,9 @@ mod tests {
         let over = Arc::clone(&is_over);
         let twin = move || -> Waiting { Box::new(move || over.store(true, Ordering::Release)) };
         assert!(matches!(origins.begin(&again, &WRITE, false, twin), Passed::Waits));
-        for twin in origins.end(&rig.shard, &first, Some(&Reply::Written { bytes: 3, size: 5 })) {
+        for twin in
+            origins.end(&rig.shard, &first, &WRITE, Some(&Reply::Written { bytes: 3, size: 5 }))
+        {
             twin();
         }
         assert!(is_over.load(Ordering::Acquire));
@@ -428,7 +475,7 @@ mod tests {
         let next = Origin { acknowledged: 1, ..origin(7, 2, false) };
         let next = known(&rig, &origins, next);
         assert!(matches!(begin(&origins, &next), Passed::New));
-        assert!(origins.state.lock().clients[&next.session].replies.is_empty());
+        assert!(origins.state.lock().clients[&next.session].done.is_empty());
     }
 
     /// The server of its site may replay it after a start of this one, although its client has the
@@ -465,7 +512,7 @@ mod tests {
         assert!(matches!(begin(&origins, &again), Passed::Waits));
         origins.end_session(&rig.shard, 1, SessionId(7));
         assert!(origins.cancelled(&rig.shard, 1, &origin(7, 1, true)).is_err());
-        assert_eq!(origins.end(&rig.shard, &first, Some(&Reply::Done)).len(), 1);
+        assert_eq!(origins.end(&rig.shard, &first, &WRITE, Some(&Reply::Done)).len(), 1);
         assert!(origins.state.lock().clients.is_empty());
         assert!(matches!(origins.cancelled(&rig.shard, 1, &origin(7, 1, false)), Ok(None)));
     }
@@ -477,7 +524,7 @@ mod tests {
         let origins = Origins::default();
         let first = known(&rig, &origins, origin(7, 1, false));
         assert!(matches!(begin(&origins, &first), Passed::New));
-        origins.end(&rig.shard, &first, None);
+        origins.end(&rig.shard, &first, &WRITE, None);
         let again = Origin { may_be_repeated: true, ..first };
         assert!(matches!(begin(&origins, &again), Passed::New));
     }
@@ -488,7 +535,7 @@ mod tests {
         let origins = Origins::default();
         let first = known(&rig, &origins, origin(7, 1, false));
         assert!(matches!(begin(&origins, &first), Passed::New));
-        origins.end(&rig.shard, &first, Some(&Reply::Done));
+        origins.end(&rig.shard, &first, &WRITE, Some(&Reply::Done));
         origins.begin_epoch();
         let again = Origin { may_be_repeated: true, ..first };
         assert!(matches!(begin(&origins, &again), Passed::Unknown));
@@ -496,7 +543,7 @@ mod tests {
         let nothing = || -> Waiting { Box::new(|| ()) };
         // Its change would have stored the reply.
         assert!(matches!(origins.begin(&again, &rename, false, nothing), Passed::New));
-        origins.end(&rig.shard, &again, None);
+        origins.end(&rig.shard, &again, &WRITE, None);
         // The reply is taken from its row.
         assert!(matches!(origins.begin(&again, &WRITE, true, nothing), Passed::New));
     }

@@ -77,8 +77,10 @@ impl Unfinished {
         Some(due.collect())
     }
 
-    /// Has a function called once the change of a directory has ended, or at this time.
-    pub(crate) fn wait(&mut self, dir: InodeId, until: Instant, then: WhenFinished) {
+    /// Has a function called once the change of a directory with this other site has ended, or at
+    /// this time.
+    pub(crate) fn wait(&mut self, dir: InodeId, site: u16, until: Instant, then: WhenFinished) {
+        self.insert(vec![(dir, site)]);
         self.waiters.push(Waiter { dir, until, then });
     }
 
@@ -120,9 +122,10 @@ impl Unfinished {
         self.changes.values().filter(|change| change.site == site).count()
     }
 
-    /// Records that there is no thread.
-    pub(crate) fn end_thread(&mut self) {
+    /// Records that there is no thread. Returns the functions that wait for it.
+    pub(crate) fn end_thread(&mut self) -> Vec<WhenFinished> {
         self.has_thread = false;
+        self.waiters.drain(..).map(|waiter| waiter.then).collect()
     }
 }
 
@@ -151,7 +154,7 @@ mod tests {
         for (dir, seconds) in [(dir, 100), (other, 1)] {
             let sender = sender.clone();
             let then = Box::new(move |is_finished| sender.send((dir, is_finished)).unwrap());
-            unfinished.wait(dir, now + Duration::from_secs(seconds), then);
+            unfinished.wait(dir, 0, now + Duration::from_secs(seconds), then);
         }
         let tell = |unfinished: &mut Unfinished, now| -> Vec<_> {
             unfinished.take_waiters(now).into_iter().for_each(|(then, is)| then(is));

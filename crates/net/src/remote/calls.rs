@@ -22,6 +22,7 @@ use crate::clock::boot_time;
 use crate::key::address::ServerAddress;
 use crate::link::Link;
 use crate::remote::call::{Call, FitsReply};
+use crate::remote::ended_origins::EndedOrigins;
 use crate::remote::flush::Flush;
 use crate::remote::guest_chains::GuestChains;
 use crate::remote::lease_clock::{LeaseClock, Pings};
@@ -120,6 +121,9 @@ pub(super) struct State {
     pub(super) chains: GuestChains,
     /// The servers of the store, if the volume lies on one.
     pub(super) servers: StoreServers,
+    /// Sessions that have ended for which requests were passed on, and of which the server is to be
+    /// told.
+    pub(super) ended_origins: EndedOrigins,
     connections: u64,
     /// Requests that were answered.
     answers: u64,
@@ -158,6 +162,7 @@ impl Calls {
             heard_by_server: Duration::ZERO,
             pings: Pings::default(),
             servers: StoreServers::default(),
+            ended_origins: EndedOrigins::default(),
             connections: 0,
             answers: 0,
             requests: 0,
@@ -242,6 +247,7 @@ impl Calls {
         let result = state.note_answer(number, &call, result);
         let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
         state.send_backlog();
+        state.send_origin_ends();
         let lease = state.lease();
         let settled = state.take_settled();
         drop(state);
@@ -342,14 +348,6 @@ impl Calls {
         self.changed.notify_all();
     }
 
-    /// Ends the connection: another one is made.
-    pub(super) fn disconnect(&self) {
-        let link = self.state.lock().link.clone();
-        if let Some(link) = link {
-            link.close();
-        }
-    }
-
     /// Fails requests at their deadlines while there is no connection: otherwise the reactor's
     /// ticks do that. Returns once the session has ended.
     pub(super) fn keep_deadlines(&self) {
@@ -385,10 +383,12 @@ impl Calls {
         settled.into_iter().for_each(|then| then());
     }
 
-    /// Tells the server that a session has ended for which requests were passed on. Without a
-    /// connection it is not told.
+    /// Tells the server that a session has ended for which requests were passed on, once none of
+    /// them can be sent any more.
     pub(super) fn end_origin(&self, session: SessionId) {
-        self.state.lock().send_origin_ends(session);
+        let mut state = self.state.lock();
+        state.ended_origins.add(session);
+        state.send_origin_ends();
     }
 
     /// Returns whether a lock was lost that was set through this open.

@@ -158,6 +158,7 @@ impl State {
             self.send_flushed();
         }
         self.send_backlog();
+        self.send_origin_ends();
     }
 
     /// Sends Flushed, if all buffered writes are answered.

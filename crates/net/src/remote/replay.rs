@@ -66,6 +66,7 @@ impl State {
         if !over.is_empty() {
             self.ping_if_half_full();
             self.send_backlog();
+            self.send_origin_ends();
         }
     }
 

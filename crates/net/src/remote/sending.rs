@@ -48,7 +48,7 @@ impl State {
     }
 
     /// Says that a session has ended for which requests were passed on.
-    pub(super) fn send_origin_ends(&mut self, session: SessionId) {
+    pub(super) fn send_origin_end(&mut self, session: SessionId) {
         let Some(link) = &self.link else { return };
         let body = session.0.to_le_bytes().to_vec();
         let head = self.header(FrameKind::OriginEnds, 0, body.len(), 0);

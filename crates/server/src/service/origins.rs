@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pelago_wire::{Bulk, Code, Context, Done, Error, Origin, Reply};
+use pelago_wire::{Bulk, Code, Context, Done, Error, Origin, Reply, Request};
 
 use super::{Dispatcher, Submission};
 use crate::completion::deliver;
@@ -35,7 +35,7 @@ impl Dispatcher {
         });
         let submission = unused.take()?;
         match passed {
-            Passed::New => self.dispatch_once(origin, context, submission),
+            Passed::New => self.dispatch_once(origin, &request, context, submission),
             Passed::Done(reply) => Some(Ok(reply)),
             // Its submission is kept until its twin is over.
             Passed::Waits => None,
@@ -47,6 +47,7 @@ impl Dispatcher {
     fn dispatch_once(
         self: &Arc<Self>,
         origin: Origin,
+        asked: &Request,
         context: &Context,
         submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
@@ -54,24 +55,31 @@ impl Dispatcher {
         let epoch = self.parts.shard.epoch();
         let mut ended_later = || -> Done {
             let this = Arc::clone(self);
+            let asked = asked.clone();
             let done = later();
             Box::new(move |result| {
-                this.end_for_origin(&origin, epoch, &result);
+                this.end_for_origin(&origin, &asked, epoch, &result);
                 done(result);
             })
         };
         let submission = Submission { request, bulk, later: &mut ended_later };
         let result = self.dispatch_to_home(context, submission)?;
-        self.end_for_origin(&origin, epoch, &result);
+        self.end_for_origin(&origin, asked, epoch, &result);
         Some(result)
     }
 
     /// Records the end of a mutation that was begun in this epoch, and carries out its twins: they
     /// find its reply, or do what it did not.
-    fn end_for_origin(&self, origin: &Origin, epoch: u32, result: &Result<Reply, Error>) {
+    fn end_for_origin(
+        &self,
+        origin: &Origin,
+        asked: &Request,
+        epoch: u32,
+        result: &Result<Reply, Error>,
+    ) {
         let is_kept = self.parts.shard.epoch() == epoch;
         let reply = result.as_ref().ok().filter(|_| is_kept);
-        for twin in self.parts.sites.origins.end(&self.parts.shard, origin, reply) {
+        for twin in self.parts.sites.origins.end(&self.parts.shard, origin, asked, reply) {
             twin();
         }
     }

@@ -25,11 +25,6 @@ impl Dispatcher {
         // From here on all requests of the session are refused, even if they do not count as a
         // guest's.
         self.parts.policy.end(session);
-        if let Some(peer) = self.parts.sites.of_session(session)
-            && self.parts.sites.is_gone(peer.site)
-        {
-            self.parts.sites.origins.end_site(&self.parts.shard, peer.site);
-        }
         self.parts.sites.end(session);
         if !self.leases.has_writes(session) {
             self.leases.forget(session);

@@ -121,6 +121,7 @@ impl Sites {
         tracing::info!(site = peer.site, name = left.name, "a site has left the volume");
         self.write(&mut others, vec![(peer.site, left)])?;
         drop(others);
+        self.origins.end_site(&self.shard, peer.site);
         self.connect_again(peer.site);
         Ok(())
     }

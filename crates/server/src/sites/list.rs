@@ -206,6 +206,9 @@ impl Sites {
         drop(others);
         tracing::info!(?changed, "the list of the sites has changed");
         for site in changed {
+            if self.is_gone(site) {
+                self.origins.end_site(&self.shard, site);
+            }
             self.connect_again(site);
         }
         Ok(())

@@ -35,7 +35,8 @@ impl Dispatcher {
         let dispatcher = Arc::downgrade(self);
         let run = thread::Builder::new().name("two-sites".to_owned());
         if let Err(error) = run.spawn(move || finish(&dispatcher)) {
-            self.parts.sites.unfinished.lock().end_thread();
+            let waiting = self.parts.sites.unfinished.lock().end_thread();
+            waiting.into_iter().for_each(|then| then(false));
             tracing::error!(%error, "changes of two sites are not finished before the next start");
         }
     }
@@ -49,8 +50,9 @@ impl Dispatcher {
             Err(_) => return then(false),
         };
         let until = Instant::now() + self.parts.sites.timeout();
-        self.parts.sites.unfinished.lock().wait(dir, until, then);
-        self.finish_later(dir, row.parent.site());
+        let site = row.parent.site();
+        self.parts.sites.unfinished.lock().wait(dir, site, until, then);
+        self.finish_later(dir, site);
     }
 
     /// Asks the other site to do its part, once earlier requests for it are over.

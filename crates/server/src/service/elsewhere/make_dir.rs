@@ -57,12 +57,16 @@ impl Dispatcher {
             Ok(Some(Some(_))) => return done(Err(Code::Bug.into())),
             Err(error) => return done(Err(error)),
         };
-        let this = Arc::clone(self);
-        let finished = move |is_finished: bool| match (is_finished, this.attr_of(entry.handle)) {
-            (false, _) => done(Err(Code::TimedOut.into())),
-            (true, Ok(attr)) => done(Ok(Reply::Entry(Entry { attr, ..entry }))),
-            // It got no name, or has lost it since.
-            (true, Err(_)) => done(Err(Code::Io.into())),
+        // What waits must not keep this server alive.
+        let this = Arc::downgrade(self);
+        let finished = move |is_finished: bool| {
+            let this = this.upgrade().filter(|_| is_finished);
+            done(match this.map(|this| this.attr_of(entry.handle)) {
+                None => Err(Code::TimedOut.into()),
+                Some(Ok(attr)) => Ok(Reply::Entry(Entry { attr, ..entry })),
+                // It got no name, or has lost it since.
+                Some(Err(_)) => Err(Code::Io.into()),
+            });
         };
         self.when_finished(entry.attr.ino, Box::new(finished));
     }
