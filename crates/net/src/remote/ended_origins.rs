@@ -6,8 +6,6 @@ use std::collections::BTreeSet;
 
 use pelago_wire::{SessionId, limits};
 
-use super::calls::State;
-
 /// The ended sessions of which the server is to be told.
 #[derive(Debug, Default)]
 pub(super) struct EndedOrigins(BTreeSet<SessionId>);
@@ -19,23 +17,15 @@ impl EndedOrigins {
             self.0.insert(session);
         }
     }
-}
 
-impl State {
-    /// Says which sessions have ended and owe nothing any more.
-    pub(super) fn send_origin_ends(&mut self) {
-        if self.ended_origins.0.is_empty() || self.reclaiming || self.link.is_none() {
-            return;
-        }
-        let under_way = self.under_way.values().filter_map(|call| call.origin);
-        let waiting = self.backlog.iter().filter_map(|call| call.origin);
-        let answered = self.replay_log.entries.values().filter_map(|entry| entry.origin);
-        let owing: BTreeSet<SessionId> =
-            under_way.chain(waiting).chain(answered).map(|origin| origin.session).collect();
-        let over: Vec<SessionId> = self.ended_origins.0.difference(&owing).copied().collect();
-        for session in over {
-            self.ended_origins.0.remove(&session);
-            self.send_origin_end(session);
-        }
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes the sessions that owe nothing any more.
+    pub(super) fn take_over(&mut self, owing: &BTreeSet<SessionId>) -> BTreeSet<SessionId> {
+        let over: BTreeSet<SessionId> = self.0.difference(owing).copied().collect();
+        self.0.retain(|session| owing.contains(session));
+        over
     }
 }

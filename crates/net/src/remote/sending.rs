@@ -1,5 +1,6 @@
 //! The frames that a client sends while it has a session.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pelago_wire::frame::{FrameKind, Header};
@@ -47,8 +48,23 @@ impl State {
         self.sent = boot_time();
     }
 
+    /// Says which sessions have ended, and owe nothing any more, for which requests were passed on.
+    pub(super) fn send_origin_ends(&mut self) {
+        if self.ended_origins.is_empty() || self.reclaiming || self.link.is_none() {
+            return;
+        }
+        let under_way = self.under_way.values().filter_map(|call| call.origin);
+        let waiting = self.backlog.iter().filter_map(|call| call.origin);
+        let answered = self.replay_log.entries.values().filter_map(|entry| entry.origin);
+        let owing: BTreeSet<SessionId> =
+            under_way.chain(waiting).chain(answered).map(|origin| origin.session).collect();
+        for session in self.ended_origins.take_over(&owing) {
+            self.send_origin_end(session);
+        }
+    }
+
     /// Says that a session has ended for which requests were passed on.
-    pub(super) fn send_origin_end(&mut self, session: SessionId) {
+    fn send_origin_end(&mut self, session: SessionId) {
         let Some(link) = &self.link else { return };
         let body = session.0.to_le_bytes().to_vec();
         let head = self.header(FrameKind::OriginEnds, 0, body.len(), 0);
