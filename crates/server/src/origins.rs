@@ -245,8 +245,8 @@ impl Origins {
             Some(DoneHere { reply: None, .. }) => return Passed::Unknown,
             None if origin.may_be_repeated
                 && !has_stored_reply
-                && client.is_of_earlier_run
-                && !is_stored_with_its_change(request) =>
+                && (may_be_done_elsewhere(request)
+                    || client.is_of_earlier_run && !is_stored_with_its_change(request)) =>
             {
                 return Passed::Unknown;
             }
@@ -375,6 +375,12 @@ pub(crate) fn has_stored_reply(shard: &Shard, origin: &Origin) -> Result<bool, E
         Some(key) => Ok(shard.cached_reply(&key)?.is_some()),
         None => Ok(false),
     }
+}
+
+/// Returns whether another site may have carried a request out: the removal of a directory whose
+/// name is here, and whose home was there. The name may lead to another one by now.
+const fn may_be_done_elsewhere(request: &Request) -> bool {
+    matches!(request, Request::RemoveDir { .. })
 }
 
 /// Returns whether the reply to a request is stored no later than what it changes: if none is

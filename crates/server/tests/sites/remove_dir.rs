@@ -267,8 +267,8 @@ fn a_directory_that_was_opened_again_is_used_after_a_start() {
 }
 
 /// After a repair, or the loss of a disk.
-/// Asks a server for the first time what the last run was asked. The request waits for the other
-/// sessions of the last run, which come back, and its own one with them.
+/// Asks a server for the first time what the last run was asked. If the request waits for the other
+/// sessions of the last run, these come back, and its own one with them.
 fn repeated(again: &Server, context: &Context, request: Request) -> Result<(), Code> {
     let service = again.session_service();
     let (sender, answer) = mpsc::channel();
@@ -277,8 +277,10 @@ fn repeated(again: &Server, context: &Context, request: Request) -> Result<(), C
         let sender = sender.take().unwrap();
         Box::new(move |result| sender.send(result).unwrap())
     };
-    let now = service.ask(context, request, Bulk::None, &mut later);
-    assert!(now.is_none() && answer.try_recv().is_err(), "it waits");
+    if let Some(now) = service.ask(context, request, Bulk::None, &mut later) {
+        return now.map(drop).map_err(|error| error.code);
+    }
+    assert!(answer.try_recv().is_err(), "it waits");
     for (session, _) in service.earlier_sessions() {
         service.reclaimed(session);
         service.flushed(session);

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use pelago_meta::reply_cache::RequestKey;
 use pelago_meta::shard::NameThere;
 use pelago_store::clock;
 use pelago_wire::{
@@ -52,6 +53,11 @@ impl Dispatcher {
         // Before the request waits for other sessions of the last run: its own one may have come
         // back when that is over, and then no request of it counts as repeated.
         let may_be_repeated = self.may_be_repeated(context);
+        if may_be_repeated && !self.has_reply(context) {
+            // An earlier run may have had its home remove it, and the name may lead to another
+            // directory by now.
+            return Some(Err(Code::Io.into()));
+        }
         let named = |name| NameHere { context: *context, dir, name, may_be_repeated };
         let mut removed_later = || -> Done {
             let this = Arc::clone(self);
@@ -63,6 +69,12 @@ impl Dispatcher {
         let result = self.dispatch_local(context, submission)?;
         self.go_on_at_home(named(name), result, later());
         None
+    }
+
+    /// Returns whether the reply to a request is stored here.
+    fn has_reply(&self, context: &Context) -> bool {
+        let key = RequestKey::of(context);
+        key.is_some_and(|key| matches!(self.parts.shard.cached_reply(&key), Ok(Some(_))))
     }
 
     /// Answers the removal of a directory whose name is here, or has its home carry it out.
