@@ -280,7 +280,8 @@ impl Dispatcher {
             if invocation == Invocation::Cancelled {
                 return done(Err(Code::Unavailable.into()));
             }
-            let Parts { shard, notify_orphans, .. } = &this.parts;
+            let Parts { shard, notify_orphans, durability, .. } = &this.parts;
+            let invalidations = durability.invalidations();
             let removed = shard.remove_nameless_dir(dir, clock::now());
             match &removed {
                 Ok(_) => this.leases.dir_removed(dir),
@@ -289,7 +290,14 @@ impl Dispatcher {
                 }
             }
             notify_orphans();
-            done(answer.and_then(|()| removed.map(Reply::Removed)));
+            let Err(refusal) = answer else { return done(removed.map(Reply::Removed)) };
+            // A loss of power would bring the directory back, and it would get its name after all.
+            let is_gone = removed.is_ok();
+            let answer = move |safe: Result<(), Error>| match safe {
+                Ok(()) if is_gone => done(Err(refusal)),
+                Ok(()) | Err(_) => done(Err(Code::Io.into())),
+            };
+            durability.when_safe(durability.done(), invalidations, Box::new(answer));
         });
     }
 
