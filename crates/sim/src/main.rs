@@ -81,7 +81,7 @@ const EXPECTED: [&str; 44] = [
     "unlinks",
     "writes",
 ];
-/// What [`TELLING_SEEDS`] seeds with several sites meet.
+/// The counts that [`TELLING_SEEDS`] seeds with several sites meet.
 const EXPECTED_OF_SITES: [&str; 17] = [
     "appends",
     "creates",

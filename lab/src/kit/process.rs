@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::report::failed;
 
-/// How long a daemon may take to end by itself.
+/// The longest time in which a daemon ends by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 /// Most time of a short command.

@@ -13,7 +13,7 @@ const CALL_TURNS: u32 = 20;
 /// Bytes of a file that is only looked at or opened.
 pub(super) const SMALL_BYTES: u64 = 2;
 
-/// What the paper says of a row (I. Pye, S. Brandt, C. Maltzahn, "Ringer: A Global-Scale
+/// The figures of the paper for a row (I. Pye, S. Brandt, C. Maltzahn, "Ringer: A Global-Scale
 /// Lightweight P2P File Service", 2008).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RingerPaper {

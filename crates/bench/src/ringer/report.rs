@@ -22,7 +22,7 @@ pub struct RingerReport {
 pub struct RingerRow {
     /// Its name.
     pub step: String,
-    /// What the paper says of it.
+    /// Its figures in the paper.
     pub paper: RingerPaper,
     /// The figures of each folder.
     pub figures: Vec<RingerFigures>,

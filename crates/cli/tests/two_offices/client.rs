@@ -7,8 +7,8 @@ use crate::machines::lab::{kill, lock_holder, pid_of};
 use crate::machines::network::{Machine, tried};
 use crate::two_offices::office::Offices;
 
-/// What the machine does until it is told to stop: each name changes twice, and each line is added
-/// once.
+/// The work of the machine until it is told to stop: each name changes twice, and each line is
+/// added once.
 const WORK: &str = "set -e; cd ~/far; i=0; touch log; \
                     while [ ! -e ~/stop ]; do i=$((i+1)); \
                     echo $i > f$i.new; mv f$i.new f$i; echo $i >> log; \

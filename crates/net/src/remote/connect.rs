@@ -53,14 +53,14 @@ pub(super) struct Connector {
     refusal: Mutex<Option<String>>,
     /// The order of the servers; `None` with a Unix socket. A leaf lock.
     order: Option<Mutex<ServerOrder>>,
-    /// Where the server is by now, if it has moved. A leaf lock.
+    /// The targets of the server, if it has moved. A leaf lock.
     moved: Mutex<Option<Moved>>,
 }
 
 /// The targets of a server that has moved.
 #[derive(Clone)]
 struct Moved {
-    /// Where it says that it is.
+    /// The target that it has told.
     target: ServerTarget,
     /// The target of the last session: what it says may be wrong, or older.
     last: ServerTarget,

@@ -19,7 +19,7 @@ use crate::rivals::peers::{SSHD, prepare_sshd, sshfs_words, unmount_below, until
 pub(super) const PELAGO: [&str; 4] = ["machine", "own", "office", "third"];
 /// The line while all is set up: fast, so that nothing waits.
 const SET_UP: &str = "delay=100";
-/// What makes sshfs ask its server at each call.
+/// The options with which sshfs asks its server at each call.
 const NO_CACHE: [&str; 2] =
     ["-odir_cache=no,entry_timeout=0,attr_timeout=0,negative_timeout=0", "-odirect_io"];
 /// An office at an end, with the port at which it listens.
