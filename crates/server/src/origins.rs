@@ -72,16 +72,25 @@ struct DoneHere {
 /// The operation of a request, and the inodes that it names. A repetition has the same; the numbers
 /// of its opens are others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct RequestKind {
+pub(crate) struct RequestKind {
     operation: &'static str,
     inodes: [Option<InodeId>; 2],
+    /// See [`may_be_done_elsewhere`].
+    may_be_elsewhere: bool,
+    /// See [`is_stored_with_its_change`].
+    is_stored: bool,
 }
 
 impl RequestKind {
-    fn of(request: &Request) -> Self {
+    pub(crate) fn of(request: &Request) -> Self {
         let Description { operation, subjects, .. } = request.describe();
         let mut inodes = subjects.each_inode();
-        Self { operation: operation.name(), inodes: [inodes.next(), inodes.next()] }
+        Self {
+            operation: operation.name(),
+            inodes: [inodes.next(), inodes.next()],
+            may_be_elsewhere: may_be_done_elsewhere(request),
+            is_stored: is_stored_with_its_change(request),
+        }
     }
 }
 
@@ -218,7 +227,7 @@ impl Origins {
     pub(crate) fn begin(
         &self,
         origin: &Origin,
-        request: &Request,
+        kind: RequestKind,
         has_stored_reply: bool,
         twin: impl FnOnce() -> Waiting,
     ) -> Passed {
@@ -234,7 +243,7 @@ impl Origins {
         }
         match client.done.get(&origin.mutation) {
             // The folder of its site is a copy, and gives out numbers again.
-            Some(done) if done.kind != RequestKind::of(request) => return Passed::Unknown,
+            Some(done) if done.kind != kind => return Passed::Unknown,
             // Also if it may not be repeated: then it comes late, from an earlier session of its
             // site.
             Some(DoneHere { reply: Some(reply), .. }) => {
@@ -245,8 +254,7 @@ impl Origins {
             Some(DoneHere { reply: None, .. }) => return Passed::Unknown,
             None if origin.may_be_repeated
                 && !has_stored_reply
-                && (may_be_done_elsewhere(request)
-                    || client.is_of_earlier_run && !is_stored_with_its_change(request)) =>
+                && (kind.may_be_elsewhere || client.is_of_earlier_run && !kind.is_stored) =>
             {
                 return Passed::Unknown;
             }
@@ -270,13 +278,13 @@ impl Origins {
         &self,
         shard: &Shard,
         origin: &Origin,
-        request: &Request,
+        kind: RequestKind,
         reply: Option<&Reply>,
     ) -> Vec<Waiting> {
         let mut state = self.state.lock();
         let Some(client) = state.clients.get_mut(&origin.session) else { return Vec::new() };
         if let Some(reply) = reply {
-            let done = DoneHere { kind: RequestKind::of(request), reply: copy(reply) };
+            let done = DoneHere { kind, reply: copy(reply) };
             client.done.insert(origin.mutation, done);
         }
         let twins = client.running.remove(&origin.mutation).unwrap_or_default();
@@ -454,7 +462,7 @@ mod tests {
     }
 
     fn begin(origins: &Origins, origin: &Origin) -> Passed {
-        origins.begin(origin, &WRITE, false, || Box::new(|| ()))
+        origins.begin(origin, RequestKind::of(&WRITE), false, || Box::new(|| ()))
     }
 
     #[test]
@@ -468,10 +476,16 @@ mod tests {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let twin = move || -> Waiting { Box::new(move || over.store(true, Ordering::Release)) };
-        assert!(matches!(origins.begin(&again, &WRITE, false, twin), Passed::Waits));
-        for twin in
-            origins.end(&rig.shard, &first, &WRITE, Some(&Reply::Written { bytes: 3, size: 5 }))
-        {
+        assert!(matches!(
+            origins.begin(&again, RequestKind::of(&WRITE), false, twin),
+            Passed::Waits
+        ));
+        for twin in origins.end(
+            &rig.shard,
+            &first,
+            RequestKind::of(&WRITE),
+            Some(&Reply::Written { bytes: 3, size: 5 }),
+        ) {
             twin();
         }
         assert!(is_over.load(Ordering::Acquire));
@@ -518,7 +532,10 @@ mod tests {
         assert!(matches!(begin(&origins, &again), Passed::Waits));
         origins.end_session(&rig.shard, 1, SessionId(7));
         assert!(origins.cancelled(&rig.shard, 1, &origin(7, 1, true)).is_err());
-        assert_eq!(origins.end(&rig.shard, &first, &WRITE, Some(&Reply::Done)).len(), 1);
+        assert_eq!(
+            origins.end(&rig.shard, &first, RequestKind::of(&WRITE), Some(&Reply::Done)).len(),
+            1
+        );
         assert!(origins.state.lock().clients.is_empty());
         assert!(matches!(origins.cancelled(&rig.shard, 1, &origin(7, 1, false)), Ok(None)));
     }
@@ -530,7 +547,7 @@ mod tests {
         let origins = Origins::default();
         let first = known(&rig, &origins, origin(7, 1, false));
         assert!(matches!(begin(&origins, &first), Passed::New));
-        origins.end(&rig.shard, &first, &WRITE, None);
+        origins.end(&rig.shard, &first, RequestKind::of(&WRITE), None);
         let again = Origin { may_be_repeated: true, ..first };
         assert!(matches!(begin(&origins, &again), Passed::New));
     }
@@ -541,17 +558,23 @@ mod tests {
         let origins = Origins::default();
         let first = known(&rig, &origins, origin(7, 1, false));
         assert!(matches!(begin(&origins, &first), Passed::New));
-        origins.end(&rig.shard, &first, &WRITE, Some(&Reply::Done));
+        origins.end(&rig.shard, &first, RequestKind::of(&WRITE), Some(&Reply::Done));
         origins.begin_epoch();
         let again = Origin { may_be_repeated: true, ..first };
         assert!(matches!(begin(&origins, &again), Passed::Unknown));
         let rename = Request::Unlink { dir: Handle::ROOT, name: crate::testing::name("f") };
         let nothing = || -> Waiting { Box::new(|| ()) };
         // Its change would have stored the reply.
-        assert!(matches!(origins.begin(&again, &rename, false, nothing), Passed::New));
-        origins.end(&rig.shard, &again, &WRITE, None);
+        assert!(matches!(
+            origins.begin(&again, RequestKind::of(&rename), false, nothing),
+            Passed::New
+        ));
+        origins.end(&rig.shard, &again, RequestKind::of(&WRITE), None);
         // The reply is taken from its row.
-        assert!(matches!(origins.begin(&again, &WRITE, true, nothing), Passed::New));
+        assert!(matches!(
+            origins.begin(&again, RequestKind::of(&WRITE), true, nothing),
+            Passed::New
+        ));
     }
 
     /// The rows of those that go are deleted.

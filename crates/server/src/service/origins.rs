@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use pelago_wire::{Bulk, Code, Context, Done, Error, Origin, Reply, Request};
+use pelago_wire::{Bulk, Code, Context, Done, Error, Origin, Reply};
 
 use super::{Dispatcher, Submission};
 use crate::completion::deliver;
-use crate::origins::{self, Passed};
+use crate::origins::{self, Passed, RequestKind};
 
 impl Dispatcher {
     /// Carries out a mutation that the server of another site passes on, unless it was carried out
@@ -27,15 +27,14 @@ impl Dispatcher {
             Ok(has) => has,
             Err(error) => return Some(Err(error)),
         };
-        let request = submission.request.clone();
+        let kind = RequestKind::of(&submission.request);
         let mut unused = Some(submission);
         let origins = &self.parts.sites.origins;
-        let passed = origins.begin(&origin, &request, has_stored_reply, || {
-            self.twin(origin, context, unused.take())
-        });
+        let passed = origins
+            .begin(&origin, kind, has_stored_reply, || self.twin(origin, context, unused.take()));
         let submission = unused.take()?;
         match passed {
-            Passed::New => self.dispatch_once(origin, &request, context, submission),
+            Passed::New => self.dispatch_once(origin, kind, context, submission),
             Passed::Done(reply) => Some(Ok(reply)),
             // Its submission is kept until its twin is over.
             Passed::Waits => None,
@@ -47,7 +46,7 @@ impl Dispatcher {
     fn dispatch_once(
         self: &Arc<Self>,
         origin: Origin,
-        asked: &Request,
+        kind: RequestKind,
         context: &Context,
         submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
@@ -55,16 +54,15 @@ impl Dispatcher {
         let epoch = self.parts.shard.epoch();
         let mut ended_later = || -> Done {
             let this = Arc::clone(self);
-            let asked = asked.clone();
             let done = later();
             Box::new(move |result| {
-                this.end_for_origin(&origin, &asked, epoch, &result);
+                this.end_for_origin(&origin, kind, epoch, &result);
                 done(result);
             })
         };
         let submission = Submission { request, bulk, later: &mut ended_later };
         let result = self.dispatch_to_home(context, submission)?;
-        self.end_for_origin(&origin, asked, epoch, &result);
+        self.end_for_origin(&origin, kind, epoch, &result);
         Some(result)
     }
 
@@ -73,13 +71,13 @@ impl Dispatcher {
     fn end_for_origin(
         &self,
         origin: &Origin,
-        asked: &Request,
+        kind: RequestKind,
         epoch: u32,
         result: &Result<Reply, Error>,
     ) {
         let is_kept = self.parts.shard.epoch() == epoch;
         let reply = result.as_ref().ok().filter(|_| is_kept);
-        for twin in self.parts.sites.origins.end(&self.parts.shard, origin, asked, reply) {
+        for twin in self.parts.sites.origins.end(&self.parts.shard, origin, kind, reply) {
             twin();
         }
     }

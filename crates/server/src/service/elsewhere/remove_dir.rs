@@ -30,15 +30,6 @@ pub(super) struct NamedDir {
     pub(super) may_be_repeated: bool,
 }
 
-/// The name of a directory that is to be removed, in a directory of this site.
-struct NameHere {
-    context: Context,
-    dir: Handle,
-    name: Name,
-    /// An earlier run may have been asked the same.
-    may_be_repeated: bool,
-}
-
 impl Dispatcher {
     /// Removes a directory whose name is here, for a client of this site. If its rows are at
     /// another site, that is asked.
@@ -52,22 +43,21 @@ impl Dispatcher {
         let Submission { request, bulk, later } = submission;
         // Before the request waits for other sessions of the last run: its own one may have come
         // back when that is over, and then no request of it counts as repeated.
-        let may_be_repeated = self.may_be_repeated(context);
-        if may_be_repeated && !self.has_reply(context) {
+        if self.may_be_repeated(context) && !self.has_reply(context) {
             // An earlier run may have had its home remove it, and the name may lead to another
             // directory by now.
             return Some(Err(Code::Io.into()));
         }
-        let named = |name| NameHere { context: *context, dir, name, may_be_repeated };
         let mut removed_later = || -> Done {
             let this = Arc::clone(self);
-            let named = named(name.clone());
+            let context = *context;
+            let name = name.clone();
             let done = later();
-            Box::new(move |result| this.go_on_at_home(named, result, done))
+            Box::new(move |result| this.go_on_at_home(&context, dir, name, result, done))
         };
         let submission = Submission { request, bulk, later: &mut removed_later };
         let result = self.dispatch_local(context, submission)?;
-        self.go_on_at_home(named(name), result, later());
+        self.go_on_at_home(context, dir, name, result, later());
         None
     }
 
@@ -78,14 +68,16 @@ impl Dispatcher {
     }
 
     /// Answers the removal of a directory whose name is here, or has its home carry it out.
-    fn go_on_at_home(self: &Arc<Self>, named: NameHere, result: Result<Reply, Error>, done: Done) {
-        let NameHere { context, dir, name, may_be_repeated } = named;
+    fn go_on_at_home(
+        self: &Arc<Self>,
+        context: &Context,
+        dir: Handle,
+        name: Name,
+        result: Result<Reply, Error>,
+        done: Done,
+    ) {
         match result {
-            // An earlier run may have had its home remove it: that stores no answer here.
-            Err(Error { code: Code::Elsewhere | Code::NotFound }) if may_be_repeated => {
-                done(Err(Code::Io.into()));
-            }
-            Err(Error { code: Code::Elsewhere }) => self.remove_at_home(&context, dir, name, done),
+            Err(Error { code: Code::Elsewhere }) => self.remove_at_home(context, dir, name, done),
             result => done(result),
         }
     }
@@ -133,7 +125,9 @@ impl Dispatcher {
         done: Done,
     ) {
         if self.may_be_repeated(&context) {
-            return self.remove_dir_again(&upstream, &context, parent, name, done);
+            // Only what is known there to be done is answered: it is not carried out anew.
+            let remove = Request::RemoveDir { dir: parent, name };
+            return upstream.pass_on(&context, remove, Bulk::None, true, done);
         }
         let this = Arc::clone(self);
         let step = Request::Step { dir: parent, to: Some(name.clone()) };
@@ -161,25 +155,6 @@ impl Dispatcher {
             Err(error) => done(Err(error)),
         });
         upstream.ask(&context, step, Bulk::None, stepped);
-    }
-
-    /// Removes a directory whose name is at another site, for a client that repeats the request: an
-    /// earlier run may have had it removed.
-    fn remove_dir_again(
-        &self,
-        upstream: &Arc<Upstream>,
-        context: &Context,
-        parent: Handle,
-        name: Name,
-        done: Done,
-    ) {
-        let removed: Done = Box::new(move |result| match result {
-            // Only the site of the name and of the directory knows the request again.
-            Err(Error { code: Code::Elsewhere | Code::NotFound }) => done(Err(Code::Io.into())),
-            result => done(result),
-        });
-        let remove = Request::RemoveDir { dir: parent, name };
-        upstream.pass_on(context, remove, Bulk::None, true, removed);
     }
 
     /// Has the home of a directory remove it, whose name is at another site, for a client of this
