@@ -140,16 +140,13 @@ impl Connector {
         let mut connected = Instant::now();
         let mut answers = 0;
         let mut is_sent_away = false;
-        let mut was_connected = true;
         while self.calls.wait_for_loss() {
             let answered = self.calls.answers();
             if std::mem::replace(&mut answers, answered) < answered {
                 // The last connection was of use.
                 pause = FIRST_PAUSE;
             }
-            if !std::mem::take(&mut was_connected) {
-                // The pause goes on growing.
-            } else if connected.elapsed() < LONGEST_PAUSE {
+            if connected.elapsed() < LONGEST_PAUSE {
                 // Each connection ends at once: it must not be made in a busy loop.
                 self.sleep(pause);
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -161,7 +158,6 @@ impl Connector {
                     tracing::info!("connected again");
                     *self.refusal.lock() = None;
                     connected = Instant::now();
-                    was_connected = true;
                     is_sent_away = false;
                 }
                 Err(RoundFailure { error, is_definite }) => {

@@ -73,8 +73,18 @@ impl PendingReply {
     /// Sends the reply over the connection that the session has now, and stores the reply to a
     /// mutation. In place of `NotOwner` the connection ends.
     pub(super) fn send(self, mut result: Result<Reply, Error>) {
-        let Self { sessions, session, number, mutation, origin, .. } = self;
-        let Self { epochs, changed, facts, held, span, .. } = self;
+        let Self {
+            sessions,
+            session,
+            number,
+            mutation,
+            origin,
+            epochs,
+            changed,
+            facts,
+            held,
+            span,
+        } = self;
         let is_away = matches!(result, Err(Error { code: Code::NotOwner }));
         let sequence = match mutation > 0 && result.is_ok() {
             true => match origin {

@@ -136,10 +136,10 @@ impl Dispatcher {
         // A stored reply has facts of the past.
         let shard = &self.parts.shard;
         let of_reply = origin.map_or((session, mutation), |it| (it.session, it.mutation));
-        let is_stored = mutation > 0
+        let is_of_earlier_epoch = mutation > 0
             && session.epoch() < shard.epoch()
             && shard.has_reply_of_earlier_epoch(of_reply.0, of_reply.1);
-        let is_stored = is_stored || origin.is_some_and(|origin| origin.may_be_repeated);
+        let is_stored = is_of_earlier_epoch || origin.is_some_and(|origin| origin.may_be_repeated);
         let is_quiet = || self.stopped.try_write().is_some();
         // What is answered during the grace comes before Reclaimed, which ends the leases of the
         // session: the client would keep one that is forgotten here.

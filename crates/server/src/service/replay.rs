@@ -133,8 +133,7 @@ impl Dispatcher {
         let Effect::Change { replayed, .. } = effect else { return Ok(None) };
         let is_repeated = context.origin.is_some_and(|origin| origin.may_be_repeated);
         let may_be_stored = replayed || self.is_of_earlier_epoch(context);
-        let may_be_stored = may_be_stored || is_repeated;
-        match RequestKey::of(context).filter(|_| may_be_stored) {
+        match RequestKey::of(context).filter(|_| may_be_stored || is_repeated) {
             Some(request_key) => self.parts.shard.cached_reply(&request_key),
             None => Ok(None),
         }
