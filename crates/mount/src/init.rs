@@ -15,6 +15,11 @@ pub const TTL: Duration = Duration::from_secs(3600);
 /// only the time in which the machine is awake, and a lease also ends while it sleeps.
 pub const LEASED_TTL: Duration = Duration::from_secs(2);
 
+/// Lifetime in the kernel's cache of the attributes of an entry, while other sessions exist and
+/// there are no leases. A change by another session waits for as long if an entry on its way to the
+/// kernel is never installed, so it is shorter than what clients wait for an answer.
+pub(crate) const ENTRY_TTL: Duration = Duration::from_secs(8);
+
 /// Limit of concurrent requests for which no process waits (readahead, RELEASE).
 const BACKGROUND: u16 = 64;
 /// Limit of readahead in bytes; the kernel offers less by default.

@@ -1,8 +1,8 @@
 //! Inodes whose entry was sent to the kernel and is perhaps not installed yet.
 //!
-//! Under leases the attributes of an entry may have a lifetime. Linux installs an entry in the
-//! thread of the program that requested it, some time after the reply was written to the device. An
-//! invalidation in between finds no inode (`ENOENT`) and has no effect, and the old attributes are
+//! While other sessions exist the attributes of an entry may have a lifetime. Linux installs an
+//! entry in the thread of the program that requested it, some time after the reply was written to
+//! the device. An invalidation in between finds no inode (`ENOENT`) and has no effect, and the old attributes are
 //! installed after it. The mount counts the references that the kernel has or is about to have
 //! ([`Inodes`]). As long as there is one and the kernel has no such inode, an entry is on its way
 //! to the kernel, or a FORGET from it. So the invalidation is repeated until one of both has
@@ -15,10 +15,9 @@ use std::time::{Duration, Instant};
 
 use pelago_wire::InodeId;
 
-use crate::init::LEASED_TTL;
 use crate::state::State;
 
-/// Longest time that a program may take under leases to install an entry.
+/// Longest time that a program may take to install an entry.
 pub(crate) const INSTALLS: Duration = Duration::from_secs(1);
 /// The first pause between two attempts to invalidate such an inode; each further one is twice as
 /// long, up to [`LONGEST_PAUSE`].
@@ -27,7 +26,7 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// Returns whether the kernel may be about to install an inode that it does not have (`ENOENT`).
 pub(crate) fn may_be(state: &State, ino: InodeId) -> bool {
-    state.lifetimes.is_leased() && state.inodes.is_known(ino)
+    state.lifetimes.is_shared() && state.inodes.is_known(ino)
 }
 
 /// Invalidates an inode whose entry may be on its way since `since`. Returns whether that is done:
@@ -39,7 +38,9 @@ pub(crate) fn is_over(
     since: Instant,
     invalidate: impl FnOnce(InodeId) -> bool,
 ) -> bool {
-    !may_be(state, ino) || invalidate(ino) || since.elapsed() > LEASED_TTL + INSTALLS
+    !may_be(state, ino)
+        || invalidate(ino)
+        || since.elapsed() > state.lifetimes.entry_ttl() + INSTALLS
 }
 
 /// Invalidates inodes once the kernel has installed them. Returns when that is done for each.
@@ -119,8 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn without_leases_no_entry_has_attributes_that_hold() {
+    fn without_other_sessions_nothing_waits_for_the_kernel() {
         let state = state(Keeps::Everything);
-        wait_for_all(&state, vec![FILE], |_| panic!("nothing is on its way"));
+        wait_for_all(&state, vec![FILE], |_| panic!("no other session changes it"));
+        state.lifetimes.set_shared(true);
+        let tries = Cell::new(0);
+        wait_for_all(&state, vec![FILE], |_| tries.replace(tries.get() + 1) == 2);
+        assert_eq!(tries.get(), 3);
     }
 }

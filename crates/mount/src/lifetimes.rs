@@ -11,16 +11,17 @@
 //!   passes the gate after it has marked, so that the kernel has every older reply before the
 //!   invalidation.
 //! - Attributes that Linux takes over without comparing their version have no lifetime: those of
-//!   SETATTR, of names that were made, and of entries. Linux installs an entry in the thread of the
-//!   program, perhaps after the invalidation, which then found no inode. Attributes of GETATTR have
-//!   a lifetime: Linux drops a reply whose request is older than an invalidation.
+//!   SETATTR, and of names that were made. Attributes of GETATTR have one: Linux drops a reply whose
+//!   request is older than an invalidation.
+//! - Attributes of an entry have the lifetime [`ENTRY_TTL`] if a lookup or a listing has found it,
+//!   or if the file was made and opened with it. Linux installs an entry in the thread of the
+//!   program, perhaps after the invalidation, which then found no inode. So a change waits until the
+//!   kernel has installed the inode ([`crate::installing`]). If the kernel has the inode already, it
+//!   compares the version.
 //!
 //! A mount under leases ([`Keeps::Leased`]) always has other sessions beside it, and the recalls of
 //! its leases are the changes. By the same rules a reply may get a lifetime; it is the rest of its
-//! lease, at most [`LEASED_TTL`]. Here attributes of an entry have a lifetime too, if a lookup or a
-//! listing has found it, or if the file was made and opened with it: a recall waits until the
-//! kernel has installed the inode ([`crate::installing`]), and if the kernel has the inode already,
-//! it compares the version.
+//! lease, at most [`LEASED_TTL`].
 //!
 //! [`AttrTtl`]: crate::attr_ttl::AttrTtl
 
@@ -32,10 +33,10 @@ use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use pelago_client::At;
-use pelago_wire::{Attr, Entry, InodeId, LeaseTimes, Name, Time, Touched};
+use pelago_wire::{Attr, Entry, InodeId, Name, Time, Touched};
 
 use crate::attr_ttl::{AttrTtl, Epoch};
-use crate::init::{LEASED_TTL, TTL};
+use crate::init::{ENTRY_TTL, LEASED_TTL, TTL};
 use crate::name_times::NameTimes;
 use crate::options::Keeps;
 use crate::striped::StripedMap;
@@ -70,6 +71,8 @@ struct Changes {
     marked: AtomicUsize,
     /// Counts of changes that have ended.
     ended: Box<[AtomicU64]>,
+    /// Sum of all these counts.
+    all_ended: AtomicU64,
 }
 
 /// The state before a request was sent to the server; its reply is judged by it.
@@ -78,6 +81,8 @@ pub(crate) struct Sample {
     pub(crate) epoch: Epoch,
     era: u64,
     subject: Subject,
+    /// Number of ended changes of any node: which one a name leads to is not known yet.
+    nodes_ended: u64,
 }
 
 /// The node or name whose lifetime a reply sets, and how many of its changes had ended.
@@ -143,6 +148,11 @@ impl Lifetimes {
     /// Returns whether the kernel may keep replies that are under a lease.
     pub(crate) const fn is_leased(&self) -> bool {
         matches!(self.keeps, Keeps::Leased(_))
+    }
+
+    /// Returns the longest lifetime of attributes in an entry while other sessions exist.
+    pub(crate) const fn entry_ttl(&self) -> Duration {
+        if self.is_leased() { LEASED_TTL } else { ENTRY_TTL }
     }
 
     /// Returns whether the kernel may keep no attributes of a node: it may keep no replies, or
@@ -298,7 +308,7 @@ impl Lifetimes {
             true => subject(),
             false => Subject::Alone,
         };
-        Sample { epoch, era, subject }
+        Sample { epoch, era, subject, nodes_ended: self.nodes.all_ended.load(Ordering::Acquire) }
     }
 
     fn key(&self, dir: InodeId, name: &[u8]) -> u64 {
@@ -324,7 +334,12 @@ impl Lifetimes {
 impl Changes {
     fn new() -> Self {
         let ended = (0..COUNTS).map(|_| AtomicU64::new(0)).collect();
-        Self { marks: StripedMap::default(), marked: AtomicUsize::new(0), ended }
+        Self {
+            marks: StripedMap::default(),
+            marked: AtomicUsize::new(0),
+            ended,
+            all_ended: AtomicU64::new(0),
+        }
     }
 
     fn count(&self, key: u64) -> &AtomicU64 {
@@ -340,6 +355,7 @@ impl Changes {
     fn unmark(&self, key: u64) {
         // First the count: a reply that no longer sees the mark must see the count.
         self.count(key).fetch_add(1, Ordering::AcqRel);
+        self.all_ended.fetch_add(1, Ordering::AcqRel);
         let mut stripe = self.marks.lock(key);
         let Some(count) = stripe.get_mut(&key) else { return };
         *count -= 1;
@@ -379,38 +395,44 @@ impl ReplyGuard<'_> {
     /// Returns the lifetime of attributes in an entry that was looked up or listed. The kernel's
     /// reference to it must be counted before.
     pub(crate) fn found_attr(&self, entry: &Entry, sample: &Sample) -> Duration {
-        let Keeps::Leased(leases) = &self.lifetimes.keeps else {
-            return self.unversioned_attr(&entry.attr, sample);
-        };
-        match self.attr_ttl.ttl(&entry.attr, sample.epoch).is_zero() {
-            true => Duration::ZERO,
-            false => self.leased_attr(&**leases, entry, sample),
+        match self.attr_ttl.ttl(&entry.attr, sample.epoch) {
+            Duration::ZERO => Duration::ZERO,
+            _ if self.is_shared() => self.shared_attr(entry, sample),
+            _ => self.attr(&entry.attr, sample),
         }
     }
 
-    /// Returns the lifetime of attributes under a lease in an entry. It is zero unless the file has
-    /// one name, because the references to other files are not counted.
-    fn leased_attr(&self, leases: &dyn LeaseTimes, entry: &Entry, sample: &Sample) -> Duration {
+    /// Returns the lifetime of attributes in an entry while other sessions exist. It is zero unless
+    /// the file has one name, because the references to other files are not counted.
+    fn shared_attr(&self, entry: &Entry, sample: &Sample) -> Duration {
+        let Lifetimes { keeps, nodes, .. } = self.lifetimes;
         let holds = entry.handle.is_under_a_name()
-            && !self.lifetimes.nodes.is_marked(entry.attr.ino.raw())
+            && !nodes.is_marked(entry.attr.ino.raw())
             && self.holds(sample);
-        if holds { leases.attr_holds(&entry.attr).min(LEASED_TTL) } else { Duration::ZERO }
+        match keeps {
+            _ if !holds => Duration::ZERO,
+            Keeps::Leased(leases) => leases.attr_holds(&entry.attr).min(LEASED_TTL),
+            // No lease says whether the node has changed since it was read.
+            _ if nodes.all_ended.load(Ordering::Acquire) == sample.nodes_ended => ENTRY_TTL,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Returns whether other sessions exist.
+    const fn is_shared(&self) -> bool {
+        self.era % 2 == 1
     }
 
     /// Returns the lifetime of attributes in the entry of a name that was made, or in a reply to
     /// SETATTR.
     pub(crate) fn unversioned_attr(&self, attr: &Attr, sample: &Sample) -> Duration {
-        if self.era.is_multiple_of(2) { self.attr(attr, sample) } else { Duration::ZERO }
+        if self.is_shared() { Duration::ZERO } else { self.attr(attr, sample) }
     }
 
     /// Returns the lifetime of attributes in the entry of a file that is opened with it (CREATE).
     /// The kernel sees every change of a new file by this mount, also while it is written.
     pub(crate) fn created_attr(&self, entry: &Entry, sample: &Sample) -> Duration {
-        match &self.lifetimes.keeps {
-            _ if self.era.is_multiple_of(2) => self.name(sample),
-            Keeps::Leased(leases) => self.leased_attr(&**leases, entry, sample),
-            _ => Duration::ZERO,
-        }
+        if self.is_shared() { self.shared_attr(entry, sample) } else { self.name(sample) }
     }
 
     /// Returns the lifetime of a name that is under no lease, or of its absence.

@@ -129,6 +129,33 @@ fn beside_other_sessions_names_and_versioned_attributes_hold() {
     assert_eq!(mount.given_on_entry(sample.name), Duration::ZERO);
 }
 
+/// A change of its node that ends before the entry is sent has found no inode at the kernel.
+#[test]
+fn beside_other_sessions_attributes_of_an_entry_hold_unless_a_node_has_changed_meanwhile() {
+    let mount = Mount::new(Keeps::Everything);
+    mount.lifetimes.set_shared(true);
+    let one = Entry { handle: Handle::at(FILE, DIR, NameHash(1)), attr: attr() };
+    let linked = Entry { handle: Handle::own(FILE), ..one };
+    for of_entry in [ReplyGuard::created_attr, ReplyGuard::found_attr] {
+        let given = |entry: &Entry, sample: Samples| {
+            let guard = mount.lifetimes.reply_guard(&mount.attr_ttl);
+            of_entry(&guard, entry, &sample.name)
+        };
+        let node = [Touched::Node(FILE)];
+        let before = mount.sample(FILE, "a");
+        assert_eq!(given(&one, before), ENTRY_TTL);
+        assert_eq!(given(&linked, before), Duration::ZERO, "its references are not counted");
+        mount.lifetimes.mark(&node);
+        let during = mount.sample(FILE, "a");
+        assert_eq!(given(&one, during), Duration::ZERO);
+        mount.lifetimes.unmark(&node);
+        for old in [before, during] {
+            assert_eq!(given(&one, old), Duration::ZERO);
+        }
+        assert_eq!(given(&one, mount.sample(FILE, "a")), ENTRY_TTL);
+    }
+}
+
 /// A reply that was asked for before, during or after a change holds only in the last case.
 #[test]
 fn what_changes_holds_only_if_it_was_asked_for_after_the_change() {
