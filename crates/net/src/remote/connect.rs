@@ -30,11 +30,11 @@ use crate::reactor::Mailbox;
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// The first pause after a failed attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest pause after a failed attempt.
+/// The longest pause after a server has refused the client, or has ended its connections at once.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause while only standby servers answer: one of them is about to own the volume, and
-/// each attempt costs them a handshake of TLS.
-const STANDBY_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause while no server answers, or only standby servers: one may be there at any
+/// moment, programs wait for it, and each attempt may cost a handshake of TLS.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// The longest time of an attempt without an answer, if there are other servers to try.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -138,38 +138,37 @@ impl Connector {
     pub(super) fn keep_connected(&self) {
         let mut pause = FIRST_PAUSE;
         let mut connected = Instant::now();
+        let mut is_connected = true;
         let mut answers = 0;
-        let mut is_sent_away = false;
         while self.calls.wait_for_loss() {
             let answered = self.calls.answers();
-            if std::mem::replace(&mut answers, answered) < answered {
-                // The last connection was of use.
+            let was_of_use = std::mem::replace(&mut answers, answered) < answered;
+            let has_lasted = is_connected && connected.elapsed() >= LONGEST_PAUSE;
+            if was_of_use || has_lasted {
                 pause = FIRST_PAUSE;
             }
-            if connected.elapsed() < LONGEST_PAUSE {
+            if is_connected && !has_lasted {
                 // Each connection ends at once: it must not be made in a busy loop.
                 self.sleep(pause);
                 pause = (pause * 2).min(LONGEST_PAUSE);
-            } else if !is_sent_away {
-                pause = FIRST_PAUSE;
             }
             match self.round(ATTEMPT) {
                 Ok(()) => {
                     tracing::info!("connected again");
                     *self.refusal.lock() = None;
                     connected = Instant::now();
-                    is_sent_away = false;
+                    is_connected = true;
                 }
                 Err(RoundFailure { error, is_definite }) => {
                     tracing::debug!(%error, "no connection yet");
-                    is_sent_away = error.owner().is_some();
+                    is_connected = false;
                     if is_definite {
                         *self.refusal.lock() = Some(error.to_string());
                         self.calls.refused(&error);
                     }
                     self.calls.tick(Instant::now());
                     self.sleep(pause);
-                    let most = if is_sent_away { STANDBY_PAUSE } else { LONGEST_PAUSE };
+                    let most = if is_definite { LONGEST_PAUSE } else { RETRY_PAUSE };
                     pause = (pause * 2).min(most);
                 }
             }
