@@ -1,4 +1,4 @@
-//! Answers from the leased cache, without a message to the server.
+//! Answers from cached facts, without a message to the server.
 
 use pelago_wire::{
     Code, Context, DataPath, DirEntry, Error, FileKind, InodeId, Name, NameIn, OpenEffect,
@@ -6,18 +6,58 @@ use pelago_wire::{
 };
 
 use crate::caller::Caller;
+use crate::changes::Changes;
 use crate::leased_cache::{LeasedCache, Text};
 use crate::state::State;
 
+/// Facts that are cached, without those that are being changed.
+struct Facts<'a> {
+    cached: &'a LeasedCache,
+    changes: &'a Changes,
+}
+
 impl State {
-    /// Answers a request from the cache; `None` if the server must be asked. Nothing that is being
-    /// changed is answered here.
+    /// Answers a request from what is cached under leases; `None` if the server must be asked. An
+    /// open for reading is recorded here, and reported to the server when something needs that.
     pub(crate) fn answer(
         &mut self,
         context: &Context,
         request: &Request,
     ) -> Option<Result<Reply, Error>> {
-        let Self { cached, changes, .. } = &*self;
+        let reply = Facts { cached: &self.cached, changes: &self.changes }.answer(request)?;
+        self.record_open(context, request)?;
+        Some(reply)
+    }
+
+    /// Answers a request from what was cached when the leases ended last; as
+    /// [`State::answer`].
+    pub(crate) fn answer_stale(
+        &mut self,
+        context: &Context,
+        request: &Request,
+    ) -> Option<Result<Reply, Error>> {
+        let reply = Facts { cached: &self.stale, changes: &self.changes }.answer(request)?;
+        self.record_open(context, request)?;
+        Some(reply)
+    }
+
+    /// Records the open of a request that is answered here, if it opens a file. Returns `None` if
+    /// the server must be asked.
+    fn record_open(&mut self, context: &Context, request: &Request) -> Option<()> {
+        let OpenEffect::Makes { node, open, flags } = request.opens() else { return Some(()) };
+        if self.unknown_removals > 0 {
+            // A removal whose target is unknown may remove the file.
+            return None;
+        }
+        self.opens.add_here(open, node, flags, Caller::of(context), self.changes.era());
+        Some(())
+    }
+}
+
+impl Facts<'_> {
+    /// Answers a request; `None` if the facts do not suffice.
+    fn answer(&self, request: &Request) -> Option<Result<Reply, Error>> {
+        let Self { cached, changes } = self;
         match request.tells() {
             Tells::Name(NameIn { dir, name }) => {
                 if changes.is_name_changing(dir.ino, name) {
@@ -32,7 +72,7 @@ impl State {
                 let entry = cached.entry(dir.ino, name)?;
                 (!changes.is_node_changing(entry.attr.ino)).then_some(Ok(Reply::Entry(entry)))
             }
-            Tells::Attributes => self.answer_attributes(context, request),
+            Tells::Attributes => self.answer_attributes(request).map(Ok),
             Tells::Parent(dir) => {
                 let parent = cached.parent(dir)?;
                 let is_changing =
@@ -60,33 +100,21 @@ impl State {
         holds.then_some(Reply::Stepped { node, attr: Some(attr) })
     }
 
-    /// Answers a request whose reply reports attributes only. An open for reading is recorded here,
-    /// and reported to the server when something needs that.
-    fn answer_attributes(
-        &mut self,
-        context: &Context,
-        request: &Request,
-    ) -> Option<Result<Reply, Error>> {
-        let Self { cached, changes, .. } = &*self;
+    /// Answers a request whose reply reports attributes only.
+    fn answer_attributes(&self, request: &Request) -> Option<Reply> {
+        let attr_of = |ino: InodeId| {
+            let attr = self.cached.attr(ino)?;
+            (!self.changes.is_node_changing(ino)).then_some(attr)
+        };
         if let Request::GetAttr { node } = request {
-            let attr = cached.attr(node.ino)?;
-            return (!changes.is_node_changing(node.ino)).then_some(Ok(Reply::Attr(attr)));
+            return attr_of(node.ino).map(Reply::Attr);
         }
-        let OpenEffect::Makes { node, open, flags } = request.opens() else {
+        let OpenEffect::Makes { node, flags, .. } = request.opens() else {
             // `SetAttr` changes them, `Find` scans for the file.
             return None;
         };
-        if !opens_here(flags) || self.unknown_removals > 0 {
-            // A removal whose target is unknown may remove the file.
-            return None;
-        }
-        let attr = cached.attr(node.ino)?;
-        if attr.kind != FileKind::Regular || changes.is_node_changing(node.ino) {
-            return None;
-        }
-        let era = changes.era();
-        self.opens.add_here(open, node, flags, Caller::of(context), era);
-        Some(Ok(Reply::Opened { attr, path: DataPath::Cached }))
+        let attr = attr_of(node.ino).filter(|attr| attr.kind == FileKind::Regular)?;
+        opens_here(flags).then_some(Reply::Opened { attr, path: DataPath::Cached })
     }
 
     /// Answers with the target of a link, or with extended attributes.
@@ -96,7 +124,7 @@ impl State {
         }
         match self.cached.text(node, text) {
             Some(value) => Some(value.map(Reply::Bytes).map_err(Error::new)),
-            None => without_xattrs(&self.cached, node, text),
+            None => without_xattrs(self.cached, node, text),
         }
     }
 

@@ -215,6 +215,8 @@ impl Holder {
                 // The reply came after the end of its leases. Nothing would drop its facts when the
                 // leases begin anew.
                 granted.leases = Leases::default();
+            } else {
+                holder.state.lock().end_stale();
             }
             let mut sent = sent;
             if let (ReplyFacts::Bytes(read), Err(error)) = (&sent.facts, &result)
@@ -365,6 +367,9 @@ impl Service for Holder {
             }
             this.fetch_or_send(read, later());
             return None;
+        }
+        if let Some(answer) = self.answer_stale(context, &request) {
+            return Some(answer);
         }
         this.send_in_order(context, request, bulk, later)
     }

@@ -13,6 +13,8 @@ use crate::listings::Listings;
 #[derive(Debug, Default)]
 pub(crate) struct LeasedCache {
     attrs: HashMap<InodeId, Attr>,
+    /// The attributes of files that were read since. All but the time of access is under a lease.
+    read_attrs: HashMap<InodeId, Attr>,
     /// The targets of names, by their directory; `None` for a name that does not exist.
     names: HashMap<InodeId, HashMap<Name, Option<Handle>>>,
     /// Names of all directories.
@@ -87,7 +89,26 @@ impl LeasedCache {
         if self.attrs.len() >= limits::HOLDER_NODES {
             self.attrs.clear();
         }
+        self.read_attrs.remove(&attr.ino);
         self.attrs.insert(attr.ino, attr);
+    }
+
+    /// Drops the attributes of a file whose time of access changes, and keeps the rest of them for
+    /// [`LeasedCache::with_old_access_times`].
+    pub(crate) fn access_time_changes(&mut self, ino: InodeId) {
+        let Some(attr) = self.attrs.remove(&ino) else { return };
+        if self.read_attrs.len() >= limits::HOLDER_NODES {
+            self.read_attrs.clear();
+        }
+        self.read_attrs.insert(ino, attr);
+    }
+
+    /// Returns the facts with attributes of which the time of access may be old.
+    pub(crate) fn with_old_access_times(mut self) -> Self {
+        for (ino, attr) in mem::take(&mut self.read_attrs) {
+            self.attrs.entry(ino).or_insert(attr);
+        }
+        self
     }
 
     pub(crate) fn keep_name(&mut self, dir: InodeId, name: Name, node: Option<Handle>) {
@@ -121,7 +142,7 @@ impl LeasedCache {
         for touched in touched {
             match touched {
                 Touched::Node(ino) => {
-                    self.attrs.remove(ino);
+                    self.drop_attr(*ino);
                     self.texts.remove(ino);
                     self.parents.remove(ino);
                 }
@@ -134,6 +155,12 @@ impl LeasedCache {
 
     pub(crate) fn drop_attr(&mut self, ino: InodeId) {
         self.attrs.remove(&ino);
+        self.read_attrs.remove(&ino);
+    }
+
+    /// Returns whether neither attributes nor names are cached.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.attrs.is_empty() && self.read_attrs.is_empty() && self.names.is_empty()
     }
 
     /// Drops everything. Returns the nodes whose attributes were cached.

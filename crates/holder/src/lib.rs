@@ -46,6 +46,7 @@ mod recall;
 mod reply_facts;
 mod reports;
 mod requests;
+mod stale;
 mod state;
 mod timer;
 mod write_behind;

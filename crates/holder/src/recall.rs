@@ -7,15 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pelago_wire::{Attr, InodeId, LeaseHolder, LeaseTimes, Name, Then, Touched, limits};
+use pelago_wire::{Attr, InodeId, LeaseHolder, LeaseTimes, Name, Then, Touched};
 
 use crate::clock;
 use crate::holder::Holder;
 use crate::state::State;
-
-/// The shortest silence after which a server may be away: one that is idle and well sends signs of
-/// life three times in a term.
-const SILENT: Duration = Duration::from_secs(limits::TERM_SECONDS / 2);
 
 impl LeaseHolder for Holder {
     fn recalled(&self, touched: Arc<[Touched]>, then: Then) {
@@ -51,7 +47,7 @@ impl LeaseHolder for Holder {
         let Some(this) = self.this.upgrade() else { return };
         // A server that is silent gets no report, and each would wait for its deadline. The open is
         // reported when a program uses it.
-        let is_silent = self.service.silence().is_some_and(|silence| silence >= SILENT);
+        let is_silent = self.is_silent();
         let (nodes, opens) = {
             let mut state = self.state.lock();
             state.changes.lose();
@@ -60,6 +56,9 @@ impl LeaseHolder for Holder {
             state.end_all_bytes();
             let reports = !(is_silent && state.is_only_cache);
             let opens = if reports { state.opens.unreported(None) } else { Vec::new() };
+            if state.is_only_cache {
+                state.keep_stale();
+            }
             (state.cached.drop_all(), opens)
         };
         self.send_dirty(clock::monotonic());
@@ -73,6 +72,7 @@ impl LeaseHolder for Holder {
         let Some(this) = self.this.upgrade() else { return then() };
         let written = self.state.lock().opens.written();
         self.lost();
+        self.state.lock().end_stale();
         let holder = Arc::clone(&this);
         // Programs may have changed pages through mappings: they are sent before the answer.
         this.drop_pages(

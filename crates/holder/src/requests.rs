@@ -117,7 +117,7 @@ impl State {
                 || clock::seconds().saturating_sub(attr.atime.seconds) >= DAY_SECONDS
         };
         if self.cached.attr(ino).as_ref().is_some_and(is_due) {
-            self.cached.drop_attr(ino);
+            self.cached.access_time_changes(ino);
         }
     }
 }

@@ -143,6 +143,9 @@ pub struct SiteStatus {
     pub silence: Option<Duration>,
     /// Number of requests that were sent to it.
     pub requests: u64,
+    /// Number of requests that were answered while its server was silent, from what was known
+    /// before.
+    pub stale_answers: u64,
     /// Number of directories of the own site whose names there are to be added or removed.
     pub unfinished: usize,
 }
@@ -277,6 +280,7 @@ impl Sites {
             address: row.address,
             silence: upstreams.get(&site).and_then(|upstream| upstream.silence()),
             requests: upstreams.get(&site).map_or(0, |upstream| upstream.requests()),
+            stale_answers: upstreams.get(&site).map_or(0, |upstream| upstream.stale_answers()),
             unfinished: unfinished.count(site),
         };
         let has_left = |row: &SiteRow| matches!(row.state, SiteState::Left { .. });

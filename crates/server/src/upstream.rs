@@ -4,7 +4,8 @@
 //! there, and so has each owner of locks. A [`Holder`] caches what the other server has leased to
 //! this one, and answers from that. The sessions here, and the kernel below the mount, cache
 //! nothing of it: no recall from there would reach them. If the other server is silent for too
-//! long, requests that are not answered from the cache fail at once.
+//! long, requests that are not answered from the cache fail at once. What was in the cache when the
+//! leases ended is read meanwhile (`pelago_holder`, stale answers).
 
 mod line;
 mod numbers;
@@ -77,6 +78,12 @@ impl Upstream {
     /// Returns the number of requests that were sent.
     pub(crate) fn requests(&self) -> u64 {
         self.line.sent()
+    }
+
+    /// Returns how many requests were answered while the other server was silent, from what was
+    /// known before.
+    pub(crate) fn stale_answers(&self) -> u64 {
+        self.holder.stale_answers()
     }
 
     /// Calls `then` once no request is under way any more that was given up before.

@@ -86,6 +86,8 @@ pub(crate) struct SiteLine {
     pub(crate) silent_ms: Option<u64>,
     /// The number of requests that were sent to the site.
     pub(crate) requests: u64,
+    /// The number of requests that were answered while it was silent, from what was known before.
+    pub(crate) stale_answers: u64,
     /// The number of own directories whose names the site is to add or to remove.
     pub(crate) unfinished: u64,
 }
@@ -137,7 +139,16 @@ impl fmt::Display for SitesReport {
 
 impl SiteLine {
     fn to_json(&self) -> Value {
-        let Self { site, name, has_joined, address, silent_ms, requests, unfinished } = self;
+        let Self {
+            site,
+            name,
+            has_joined,
+            address,
+            silent_ms,
+            requests,
+            stale_answers,
+            unfinished,
+        } = self;
         json!({
             "site": site,
             "name": name,
@@ -145,6 +156,7 @@ impl SiteLine {
             "address": address,
             "silent_ms": silent_ms,
             "requests": requests,
+            "stale_answers": stale_answers,
             "unfinished": unfinished,
         })
     }
@@ -157,6 +169,7 @@ impl SiteLine {
             address: object["address"].as_str()?.to_owned(),
             silent_ms: object["silent_ms"].as_u64(),
             requests: object["requests"].as_u64()?,
+            stale_answers: object["stale_answers"].as_u64()?,
             unfinished: object["unfinished"].as_u64()?,
         })
     }
@@ -170,6 +183,7 @@ impl SiteLine {
             address: "10.0.0.2:7440".to_owned(),
             silent_ms: Some(40),
             requests: 7,
+            stale_answers: 3,
             unfinished: 2,
         }
     }
@@ -177,7 +191,8 @@ impl SiteLine {
 
 impl fmt::Display for SiteLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { site, name, has_joined, address, silent_ms, unfinished, .. } = self;
+        let Self { site, name, has_joined, address, silent_ms, stale_answers, unfinished, .. } =
+            self;
         let address = if address.is_empty() { "no address yet" } else { address };
         match (has_joined, silent_ms) {
             (false, _) => write!(f, "{site}  {name}  invited")?,
@@ -186,6 +201,11 @@ impl fmt::Display for SiteLine {
                 write!(f, "{site}  {name}  {address}  silent for {} s; {says}", ms / 1000)?;
             }
             (true, _) => write!(f, "{site}  {name}  {address}")?,
+        }
+        match stale_answers {
+            0 => {}
+            1 => f.write_str("  a call was answered from before its silence")?,
+            more => write!(f, "  {more} calls were answered from before its silence")?,
         }
         match unfinished {
             0 => Ok(()),

@@ -193,6 +193,7 @@ pub(super) fn sites(server: &Server) -> SitesReport {
         has_joined: site.has_joined,
         address: site.address,
         requests: site.requests,
+        stale_answers: site.stale_answers,
         unfinished: site.unfinished as u64,
         silent_ms: site.silence.map(|silence| silence.as_millis() as u64),
     };

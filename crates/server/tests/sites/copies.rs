@@ -26,7 +26,7 @@ fn with_copies(copy_bytes: u64) -> Offices {
 }
 
 /// Returns bytes that differ from place to place, and by `seed`.
-fn content(seed: u8, size: usize) -> Vec<u8> {
+pub(super) fn content(seed: u8, size: usize) -> Vec<u8> {
     (0..size).map(|at| (at / 777) as u8 ^ seed).collect()
 }
 
@@ -66,17 +66,17 @@ impl Office<'_> {
 }
 
 impl Offices {
-    fn written(&self, text: &str, bytes: &[u8]) -> Handle {
+    pub(super) fn written(&self, text: &str, bytes: &[u8]) -> Handle {
         Office { first: &self.first }.written(text, bytes)
     }
 
-    fn write(&self, node: Handle, offset: u64, bytes: &[u8]) {
+    pub(super) fn write(&self, node: Handle, offset: u64, bytes: &[u8]) {
         Office { first: &self.first }.write(node, offset, bytes);
     }
 
     /// Reads a range of a file of the first site at berlin, in pieces. Returns how many requests
     /// for bytes that took. An open through which none is sent is not reported.
-    fn reads(&self, text: &str, range: std::ops::Range<usize>, expected: &[u8]) -> u64 {
+    pub(super) fn reads(&self, text: &str, range: std::ops::Range<usize>, expected: &[u8]) -> u64 {
         let node = lookup(&self.berlin, Handle::ROOT, text).unwrap();
         ask(&self.berlin, DIRECT, Request::GetAttr { node }).unwrap();
         let before = self.sent.load(Ordering::Acquire);
@@ -99,7 +99,7 @@ impl Offices {
     }
 
     /// Waits until there are copies of so many bytes that count: their map is written.
-    fn wait_for_copies(&self, files: usize) {
+    pub(super) fn wait_for_copies(&self, files: usize) {
         wait_for("the copies are remembered", || {
             let maps = entries(&self.copies()).into_iter().filter(|name| name.ends_with(".map"));
             maps.count() == files
@@ -118,7 +118,7 @@ impl Offices {
 }
 
 /// Waits for longer than a lease must last until a copy counts.
-fn settle() {
+pub(super) fn settle() {
     std::thread::sleep(Duration::from_millis(1700));
 }
 
