@@ -144,7 +144,7 @@ pub(crate) struct History {
     sizes: Vec<(usize, u64, u64)>,
     closed: BTreeSet<u64>,
     /// The name that each program has changed last.
-    changing_names: BTreeMap<Program, usize>,
+    changing_names: BTreeMap<Program, Vec<usize>>,
     /// Directories with something in them, each from one moment to another one.
     filled: Vec<(InodeId, u64, u64)>,
     /// Directories that were removed, each between two moments.
@@ -247,7 +247,7 @@ impl History {
     /// lost.
     pub(crate) fn doubt_programs(&mut self, programs: Range<usize>) {
         let in_doubt = programs.clone().filter_map(|it| self.changing_names.get(&Program(it)));
-        self.lost_names.extend(in_doubt);
+        self.lost_names.extend(in_doubt.flatten());
         let of_program = |value: u64| programs.contains(&program_of(value).0);
         let closed = &self.closed;
         for all in self.parts.values_mut() {
@@ -310,9 +310,9 @@ impl History {
         self.sizes.push((file, begun, size));
     }
 
-    /// Records that a program is about to change a name.
-    pub(crate) fn begin_name(&mut self, program: Program, name: usize) {
-        self.changing_names.insert(program, name);
+    /// Records that a program is about to change names by one request.
+    pub(crate) fn begin_names(&mut self, program: Program, names: &[usize]) {
+        self.changing_names.insert(program, names.to_vec());
     }
 
     /// Records an operation on a name; it has an end only if its effect is certain.
@@ -331,9 +331,10 @@ impl History {
         self.lost_names.insert(name);
     }
 
-    /// Records that a program is about to change the name of a directory. Returns this moment.
-    pub(crate) fn begin_dir_name(&mut self, program: Program, name: usize) -> u64 {
-        self.begin_name(program, name);
+    /// Records that a program is about to change names of directories by one request. Returns this
+    /// moment.
+    pub(crate) fn begin_dir_names(&mut self, program: Program, names: &[usize]) -> u64 {
+        self.begin_names(program, names);
         self.moment()
     }
 

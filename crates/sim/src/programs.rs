@@ -468,7 +468,7 @@ impl Runner {
         if turns::random(2) == 0 {
             let mode = NewMode::exactly(0o644);
             let flags = OpenFlags::READ_WRITE;
-            self.history.lock().begin_name(self.plan.program, number);
+            self.history.lock().begin_names(self.plan.program, &[number]);
             let created = self.files.create(&CONTEXT, at, mode, flags).wait();
             let (act, is_certain) = match &created {
                 Ok(created) => (Some(Naming::Create(created.entry.handle.ino.raw())), true),
@@ -488,7 +488,7 @@ impl Runner {
             });
             return self.note("creates", closed);
         }
-        self.history.lock().begin_name(self.plan.program, number);
+        self.history.lock().begin_names(self.plan.program, &[number]);
         let removed = self.files.unlink(&CONTEXT, at).wait();
         let (act, is_certain) = match &removed {
             Ok(_) => (Naming::Unlink, true),

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::harness::program::until;
+use crate::machines::network::tried;
 use crate::two_offices::office::Offices;
 
 /// Blocks of 256 KiB of the file.
@@ -53,5 +54,46 @@ fn a_large_file_crosses_the_line_once() {
     offices.first.types(change);
     let [here, there] = offices.sums();
     assert_eq!(here, there);
+    offices.finish();
+}
+
+/// All of it is as it was at the cut, and nothing is changed.
+#[test]
+fn what_was_read_is_read_on_while_the_line_is_cut() {
+    let Some(offices) = Offices::new() else { return };
+    offices.first.types(
+        "cd ~/pelago/files && mkdir docs && cd docs && echo text > note && ln -s note link && \
+         head -c 1000000 /dev/urandom > large && echo never > unread",
+    );
+    let look = "cd ~/berlin/files/docs && ls && cat note link && readlink link && stat -c %s large \
+                && sha256sum large && stat -c %a:%U note";
+    let seen = offices.berlin.types(look).out;
+    until("the copies count", || {
+        let listed = offices.berlin.types("pelago site list -V ~/berlin").out;
+        listed.contains("copies of 2 files of others")
+    });
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    offices.lab.network.cut(&offices.first);
+    until("the first office counts as silent", || {
+        tried(&offices.berlin, "cat ~/berlin/files/docs/unread").err.contains("Host is down")
+    });
+    offices.first.types("cd ~/pelago/files/docs && rm note && echo new > other && chmod 600 large");
+    assert_eq!(offices.berlin.types(look).out, seen);
+    for line in
+        ["echo x >> note", "echo x > new", "rm note", "mv note moved", "mkdir dir && rmdir dir"]
+    {
+        let changed = tried(&offices.berlin, &format!("cd ~/berlin/files/docs && {line}"));
+        assert!(changed.err.contains("Host is down"), "{line}: {changed:?}");
+    }
+    assert_eq!(offices.berlin.types(look).out, seen);
+    let listed = offices.berlin.types("pelago site list -V ~/berlin").out;
+    assert!(listed.contains("calls were answered from before its silence"), "{listed}");
+    offices.lab.network.join(&offices.first);
+    until("both have one tree again", || {
+        tried(&offices.berlin, "ls ~/berlin/files/docs").out == "large\nlink\nother\nunread\n"
+    });
+    let link = tried(&offices.berlin, "cat ~/berlin/files/docs/link");
+    assert!(link.err.contains("No such file"), "{link:?}");
+    assert_eq!(offices.berlin.types("stat -c %a ~/berlin/files/docs/large").out, "600\n");
     offices.finish();
 }

@@ -40,8 +40,9 @@ fn host_down() {
     there.does("open file");
     offices.lab.network.cut(&offices.first);
     // The first one may still wait for the deadline, and the kernel asks for a name first.
-    there.fails_by("get file", &[Errno::TIMEDOUT, Errno::HOSTDOWN]);
-    there.fails("get file", Errno::HOSTDOWN);
+    there.fails_by("get unseen", &[Errno::TIMEDOUT, Errno::HOSTDOWN]);
+    there.fails("get unseen", Errno::HOSTDOWN);
+    there.fails("mkdir unmade", Errno::HOSTDOWN);
     // What is closed meanwhile is closed there too, once it can be heard.
     there.does("close file");
     offices.lab.network.join(&offices.first);

@@ -48,7 +48,7 @@ impl Runner {
 
     fn make_sub(&self, sub: usize) -> Result<(), Error> {
         let at = self.sub_at(sub)?;
-        let begun = self.history.lock().begin_dir_name(self.plan.program, number_of(sub));
+        let begun = self.history.lock().begin_dir_names(self.plan.program, &[number_of(sub)]);
         let made = self.files.make_dir(&CONTEXT, at, NewMode::exactly(0o777)).wait();
         let (act, is_certain, result) = match made {
             Ok(entry) => {
@@ -73,7 +73,7 @@ impl Runner {
 
     fn remove_sub(&self, sub: usize) -> Result<(), Error> {
         let at = self.sub_at(sub)?;
-        let begun = self.history.lock().begin_dir_name(self.plan.program, number_of(sub));
+        let begun = self.history.lock().begin_dir_names(self.plan.program, &[number_of(sub)]);
         let removed = self.files.remove_dir(&CONTEXT, at).wait();
         let (act, is_certain, result) = match removed {
             Ok(removed) => {
@@ -96,7 +96,8 @@ impl Runner {
     fn rename_sub(&self, from: usize, to: usize) -> Result<(), Error> {
         let dir = self.dir(from)?;
         let at = |sub| name(dir, &format!("sub-{sub}"));
-        let begun = self.history.lock().begin_dir_name(self.plan.program, number_of(from));
+        let names = [number_of(from), number_of(to)];
+        let begun = self.history.lock().begin_dir_names(self.plan.program, &names);
         let renamed = self.files.rename(&CONTEXT, at(from), at(to), RenameFlags::NoReplace).wait();
         self.tell(format_args!("{begun} renames directory {from} to {to}: {renamed:?}"));
         let mut history = self.history.lock();
