@@ -86,6 +86,12 @@ const VERBS: &[Verb] = &[
         run: rounds::pairs,
     },
     Verb {
+        name: "soak",
+        arguments: "[SECONDS]",
+        does: "two offices and a machine at work for 600 s, not 60, with kills and cuts; as root",
+        run: rounds::soak,
+    },
+    Verb {
         name: "strangers",
         arguments: "[SECONDS]",
         does: "garbage and 10,000 silent connections at a server for 30 s, beside two good mounts",

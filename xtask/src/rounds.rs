@@ -1,5 +1,5 @@
-//! `crash`, `loss` and `strangers`: tests with more rounds, or longer ones, than `test` has time
-//! for.
+//! `crash`, `loss`, `soak` and `strangers`: tests with more rounds, or longer ones, than `test` has
+//! time for.
 
 mod faults;
 
@@ -57,6 +57,20 @@ const PAIRS: Rounds = Rounds {
     unit: "names",
     ..CRASH
 };
+
+const SOAK: Rounds = Rounds {
+    test: "soak",
+    variable: "PELAGO_SOAK_SECONDS",
+    default: 600,
+    unit: "seconds",
+    ..CRASH
+};
+
+/// Has two offices and a machine of one of them work in the same folders for this number of
+/// seconds, while servers are killed and the line is cut.
+pub(crate) fn soak(arguments: &[String]) -> VerbResult {
+    run(&SOAK, arguments)
+}
 
 /// Lets two mounts race for this number of names.
 pub(crate) fn pairs(arguments: &[String]) -> VerbResult {

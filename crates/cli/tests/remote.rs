@@ -18,5 +18,7 @@ mod notices;
 mod pairs;
 mod restart;
 mod slow;
+#[path = "soak/main.rs"]
+mod soak;
 #[path = "two_offices/main.rs"]
 mod two_offices;

@@ -2,11 +2,11 @@
 //!
 //! While other sessions exist the attributes of an entry may have a lifetime. Linux installs an
 //! entry in the thread of the program that requested it, some time after the reply was written to
-//! the device. An invalidation in between finds no inode (`ENOENT`) and has no effect, and the old attributes are
-//! installed after it. The mount counts the references that the kernel has or is about to have
-//! ([`Inodes`]). As long as there is one and the kernel has no such inode, an entry is on its way
-//! to the kernel, or a FORGET from it. So the invalidation is repeated until one of both has
-//! arrived.
+//! the device. An invalidation in between finds no inode (`ENOENT`) and has no effect, and the old
+//! attributes are installed after it. The mount counts the references that the kernel has or is
+//! about to have ([`Inodes`]). As long as there is one and the kernel has no such inode, an entry
+//! is on its way to the kernel, or a FORGET from it. So the invalidation is repeated until one of
+//! both has arrived.
 //!
 //! [`Inodes`]: crate::inodes::Inodes
 

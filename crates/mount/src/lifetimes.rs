@@ -11,13 +11,13 @@
 //!   passes the gate after it has marked, so that the kernel has every older reply before the
 //!   invalidation.
 //! - Attributes that Linux takes over without comparing their version have no lifetime: those of
-//!   SETATTR, and of names that were made. Attributes of GETATTR have one: Linux drops a reply whose
-//!   request is older than an invalidation.
+//!   SETATTR, and of names that were made. Attributes of GETATTR have one: Linux drops a reply
+//!   whose request is older than an invalidation.
 //! - Attributes of an entry have the lifetime [`ENTRY_TTL`] if a lookup or a listing has found it,
 //!   or if the file was made and opened with it. Linux installs an entry in the thread of the
-//!   program, perhaps after the invalidation, which then found no inode. So a change waits until the
-//!   kernel has installed the inode ([`crate::installing`]). If the kernel has the inode already, it
-//!   compares the version.
+//!   program, perhaps after the invalidation, which then found no inode. So a change waits until
+//!   the kernel has installed the inode ([`crate::installing`]). If the kernel has the inode
+//!   already, it compares the version.
 //!
 //! A mount under leases ([`Keeps::Leased`]) always has other sessions beside it, and the recalls of
 //! its leases are the changes. By the same rules a reply may get a lifetime; it is the rest of its

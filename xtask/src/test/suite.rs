@@ -92,6 +92,12 @@ const SLOW: &[Slow] = &[
         why: "offices whose servers and lines stop for terms of ten seconds",
     },
     Slow {
+        target: "soak",
+        last: 95,
+        budget: 150,
+        why: "two offices that work for a minute while servers are killed and the line is cut",
+    },
+    Slow {
         target: "pairs",
         last: 23,
         budget: 60,
@@ -101,7 +107,7 @@ const SLOW: &[Slow] = &[
 
 /// Targets whose failures are final: a loss of data may show once in many rounds, and a second run
 /// without it would hide it.
-const FINAL: &[&str] = &["crash", "far_crash", "faults", "loss", "power"];
+const FINAL: &[&str] = &["crash", "far_crash", "faults", "loss", "power", "soak"];
 
 /// Test binaries with several suites, one for each module at the top. To link a binary takes longer
 /// than to compile most suites. Each suite still runs in a process of its own, with its own limit.

@@ -4,7 +4,7 @@ mod changes;
 mod client;
 mod copies;
 mod errors;
-mod office;
+pub(crate) mod office;
 mod paths;
 mod ringer;
 mod third;
