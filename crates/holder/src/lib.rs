@@ -23,6 +23,7 @@ pub use attached::{Attached, View};
 pub use copies::{BlockLease, Copies, FileVersion};
 pub use flat::{Flat, FlatName, FlatTarget};
 pub use holder::Holder;
+pub use stale::SILENT;
 
 mod answers;
 mod attached;

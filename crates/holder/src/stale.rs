@@ -17,7 +17,7 @@ use crate::state::State;
 
 /// The shortest silence after which a server may be away: one that is idle and well sends signs of
 /// life three times in a term.
-const SILENT: Duration = Duration::from_secs(limits::TERM_SECONDS / 2);
+pub const SILENT: Duration = Duration::from_secs(limits::TERM_SECONDS / 2);
 
 impl Holder {
     /// Returns whether the server has been silent for so long that it may be away.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_data::OpenKey;
-use pelago_holder::{Copies, Holder};
+use pelago_holder::{Copies, Holder, SILENT};
 use pelago_wire::{
     Bulk, Context, DataPath, Done, Effect, Error, LeasedService, OpenId, Origin, Reply, Request,
     RequestId, Service, SessionId, Then,
@@ -72,7 +72,7 @@ impl Upstream {
 
     /// Returns whether the other server has been silent for so long that it may be away.
     pub(crate) fn is_silent(&self) -> bool {
-        self.silence().is_some_and(|silence| silence >= line::SILENT)
+        self.silence().is_some_and(|silence| silence >= SILENT)
     }
 
     /// Returns the number of requests that were sent.

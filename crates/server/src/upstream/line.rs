@@ -5,14 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use pelago_holder::SILENT;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, Granted, LeaseHolder, LeasedDone, LeasedService, OpenEffect,
-    OpenId, Reply, Request, Service, SessionId, Then, limits,
+    OpenId, Reply, Request, Service, SessionId, Then,
 };
-
-/// The shortest silence after which a server may count as down: one that is idle and well sends
-/// signs of life three times in a term.
-pub(super) const SILENT: Duration = Duration::from_secs(limits::TERM_SECONDS / 2);
 
 /// The session at another site's server.
 pub(super) struct Line {
