@@ -10,6 +10,7 @@ use crate::grants::Grants;
 use crate::linear::{Act, MOST, Operation, have_order};
 use crate::register::{self, Cell};
 use crate::shares::SharedNode;
+use crate::stale::StaleAnswers;
 use uses::Uses;
 
 mod uses;
@@ -161,6 +162,8 @@ pub(crate) struct History {
     pub(crate) grants: Grants,
     /// The uses of guests, as far as they are judged at the end.
     pub(crate) uses: Uses,
+    /// The stale answers of the server of each site.
+    pub(crate) stale: Vec<StaleAnswers>,
     /// The number of power losses so far.
     pub(crate) power_losses: u64,
     /// True after a fault by which something may take longer than usual.

@@ -25,6 +25,7 @@ mod ports;
 mod programs;
 mod register;
 mod shares;
+mod stale;
 #[expect(unsafe_code, reason = "functions of the C library have no safe binding")]
 mod system;
 mod tap;

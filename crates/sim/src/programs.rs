@@ -14,6 +14,7 @@ use pelago_wire::{
 use crate::history::{FilePart, History, Naming, Program, value};
 use crate::shares::SharedNode;
 use crate::shares::SharedTree;
+use crate::stale::{StaleAnswers, StaleMark};
 use crate::turns;
 
 pub(crate) mod dirs;
@@ -49,6 +50,14 @@ pub(crate) struct Plan {
     pub(crate) dirs: Dirs,
     /// The site of its mount.
     pub(crate) site: usize,
+}
+
+/// The beginning of an operation that changes nothing.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    begun: u64,
+    /// `None` in a volume of one site.
+    stale: Option<StaleMark>,
 }
 
 /// The kind of operations of a program.
@@ -133,6 +142,27 @@ pub(crate) fn start(files: Files, plan: Plan, history: &Arc<Mutex<History>>) -> 
 impl Runner {
     pub(crate) fn new(files: Files, plan: Plan, history: &Arc<Mutex<History>>) -> Self {
         Self { files, plan, history: Arc::clone(history), last_value: 0 }
+    }
+
+    /// Begins an operation that changes nothing.
+    fn begin_look(&self) -> Look {
+        let stale = self.stale_mark();
+        Look { begun: self.history.lock().moment(), stale }
+    }
+
+    fn stale_mark(&self) -> Option<StaleMark> {
+        let answers = self.history.lock().stale.get(self.plan.site).cloned();
+        answers.as_ref().map(StaleAnswers::mark)
+    }
+
+    /// Returns whether what an operation has seen is of the time of the operation. The server of a
+    /// site answers from what it has known before, while another one is silent.
+    fn is_current(&self, look: Look) -> bool {
+        let is_current = look.stale == self.stale_mark();
+        if !is_current {
+            self.history.lock().count("site answers that may be stale");
+        }
+        is_current
     }
 
     fn run(mut self) {
@@ -284,15 +314,18 @@ impl Runner {
 
     fn read_part(&self, part: FilePart) -> Result<(), Error> {
         // Before the open: the bytes of an open file may be older than this moment.
-        let begun = self.history.lock().moment();
+        let look = self.begin_look();
         let Opened { open, .. } = self.open(part.file, &file_name(part.file), OpenFlags::READ)?;
-        self.read_opened(part, begun, open)
+        self.read_opened(part, look, open)
     }
 
-    /// Reads a part of a file that was opened after `begun`, and closes it.
-    fn read_opened(&self, part: FilePart, begun: u64, open: OpenId) -> Result<(), Error> {
+    /// Reads a part of a file that was opened after `look` had begun, and closes it.
+    fn read_opened(&self, part: FilePart, look: Look, open: OpenId) -> Result<(), Error> {
+        let begun = look.begun;
         let read = self.files.read(&CONTEXT, open, part.offset(), FilePart::BYTES).wait();
-        if let Ok(bytes) = &read {
+        if let Ok(bytes) = &read
+            && self.is_current(look)
+        {
             let value = bytes.as_bytes().try_into().map_or(0, u64::from_le_bytes);
             let bytes = bytes.as_bytes().len();
             self.tell(format_args!("{begun} read {value} ({bytes} bytes) of {part:?}"));
@@ -305,10 +338,13 @@ impl Runner {
     /// Reads the size of a file.
     fn look(&self) {
         let file = random_file();
-        let begun = self.history.lock().moment();
-        let look = |dir| self.files.lookup(&CONTEXT, name(dir, &file_name(file))).wait();
-        let entry = self.dir(file).and_then(look);
-        if let Ok(entry) = &entry {
+        let look = self.begin_look();
+        let begun = look.begun;
+        let find = |dir| self.files.lookup(&CONTEXT, name(dir, &file_name(file))).wait();
+        let entry = self.dir(file).and_then(find);
+        if let Ok(entry) = &entry
+            && self.is_current(look)
+        {
             let size = entry.attr.size;
             self.tell(format_args!("{begun} saw {size} bytes of {file}"));
             self.history.lock().saw_size(file, begun, size);
@@ -512,7 +548,8 @@ impl Runner {
     }
 
     fn look_up_name(&self, number: usize) -> Result<(), Error> {
-        let begun = self.history.lock().moment();
+        let look = self.begin_look();
+        let begun = look.begun;
         let at = name(self.dir(number)?, &format!("name-{number}"));
         let found = self.files.lookup(&CONTEXT, at).wait();
         let act = match found {
@@ -521,20 +558,26 @@ impl Runner {
             Err(error) => return Err(error),
         };
         self.tell(format_args!("{begun} found name {number}: {act:?}"));
-        self.history.lock().name(number, begun, act, true);
+        if self.is_current(look) {
+            self.history.lock().name(number, begun, act, true);
+        }
         Ok(())
     }
 
     /// Lists all names. A listing has an order for each name.
     fn list(&self) {
-        let begun = self.history.lock().moment();
+        let look = self.begin_look();
+        let begun = look.begun;
         let dir = match self.plan.dirs {
             Dirs::Root => Handle::ROOT,
             Dirs::OfSites(_) => self.plan.dirs.of(random_name()),
         };
         let listed = self.files.list(&CONTEXT, dir, Cookie::AFTER_DOT_DOT, None, 100, true).wait();
+        let is_current = self.is_current(look);
         let mut history = self.history.lock();
-        if let Ok(listing) = &listed {
+        if let Ok(listing) = &listed
+            && is_current
+        {
             let is_there = |number: &usize| self.plan.dirs.of(*number) == dir;
             for number in (0..NAMES).filter(|_| listing.end).filter(is_there) {
                 let text = format!("name-{number}");
@@ -552,10 +595,10 @@ impl Runner {
 
     /// Reads a shared file, wherever it is.
     pub(crate) fn read_shared(&self, tree: &SharedTree, node: SharedNode) -> Result<(), Error> {
-        let begun = self.history.lock().moment();
+        let look = self.begin_look();
         let handle = tree.files[node.0];
         let opened = self.files.open(&CONTEXT, handle, OpenFlags::READ).wait()?;
-        self.read_opened(guest::part_of(node), begun, opened.open)
+        self.read_opened(guest::part_of(node), look, opened.open)
     }
 
     /// Reads everything at the end of a run, when there are no faults any more.

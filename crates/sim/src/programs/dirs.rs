@@ -134,7 +134,8 @@ impl Runner {
 
     fn look_up_sub(&self, sub: usize) -> Result<Option<Handle>, Error> {
         let at = self.sub_at(sub)?;
-        let begun = self.history.lock().moment();
+        let look = self.begin_look();
+        let begun = look.begun;
         let found = self.files.lookup(&CONTEXT, at).wait();
         self.tell(format_args!("{begun} finds directory {sub}: {found:?}"));
         let (act, handle) = match found {
@@ -144,7 +145,8 @@ impl Runner {
             Err(Error { code: Code::Stale }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let is_old = handle.is_some_and(|handle| self.may_be_old(sub, handle));
+        let is_old =
+            !self.is_current(look) || handle.is_some_and(|handle| self.may_be_old(sub, handle));
         let mut history = self.history.lock();
         match is_old {
             true => history.count("site paths that may be old"),

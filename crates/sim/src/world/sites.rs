@@ -72,6 +72,7 @@ pub(super) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
     turns::tell(format_args!("seed {seed}, {SITES} sites, {palette:?}"));
     let history: Arc<Mutex<History>> = Arc::default();
     history.lock().may_come_late = true;
+    history.lock().stale = offices.iter().map(|office| office.stale.clone()).collect();
     let options = OfficeOptions {
         inline_bytes: if palette == Palette::Power { 4096 } else { 16 },
         remote_timeout: REMOTE_TIMEOUTS[random_below(REMOTE_TIMEOUTS.len())],

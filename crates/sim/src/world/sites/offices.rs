@@ -27,6 +27,7 @@ use crate::history::History;
 use crate::ports;
 use crate::programs::SITES;
 use crate::shares::VOLUME;
+use crate::stale::StaleAnswers;
 use crate::tap::Tap;
 use crate::turns::{self, Machine};
 
@@ -68,6 +69,8 @@ pub(super) struct Office {
     pub(super) runs: usize,
     /// The number of times that it got another address. All lead to the same cables.
     pub(super) moves: usize,
+    /// The stale answers of its runs.
+    pub(super) stale: StaleAnswers,
 }
 
 /// One run of the server of a site.
@@ -153,7 +156,15 @@ impl Office {
     pub(super) fn new(dir: &Path, site: usize) -> Self {
         let dir = office_dir(dir, site);
         std::fs::create_dir(&dir).expect("a folder");
-        Self { site, dir, table: FakeTable::new(), run: None, runs: 0, moves: 0 }
+        Self {
+            site,
+            dir,
+            table: FakeTable::new(),
+            run: None,
+            runs: 0,
+            moves: 0,
+            stale: StaleAnswers::default(),
+        }
     }
 
     pub(super) fn shard(&self) -> ShardId {
@@ -198,6 +209,7 @@ impl Office {
         };
         let run = turns::on(machine, || {
             let server = Arc::new(Server::start_on(parts, options).expect("a server"));
+            self.stale.begin_run(&server);
             let site = self.site;
             let give_up = own.remote_timeout;
             let known: Mutex<HashMap<u16, Weak<Remote>>> = Mutex::default();

@@ -1,0 +1,43 @@
+//! The stale answers of the server of a site, by which the history knows what may be old.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use pelago_server::Server;
+
+/// The number of stale answers of a site's server, in all of its runs.
+#[derive(Clone, Default)]
+pub(crate) struct StaleAnswers(Arc<Mutex<Run>>);
+
+/// The present run of a server.
+#[derive(Default)]
+struct Run {
+    number: u64,
+    server: Weak<Server>,
+}
+
+/// A mark that is another one after each stale answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StaleMark {
+    run: u64,
+    answers: u64,
+}
+
+impl StaleAnswers {
+    /// Begins to count the answers of a new run.
+    pub(crate) fn begin_run(&self, server: &Arc<Server>) {
+        let mut run = self.0.lock();
+        run.number += 1;
+        run.server = Arc::downgrade(server);
+    }
+
+    /// Returns the present mark.
+    pub(crate) fn mark(&self) -> StaleMark {
+        let run = self.0.lock();
+        let number = run.number;
+        let server = run.server.upgrade();
+        drop(run);
+        let sites = server.map(|server| server.sites()).unwrap_or_default();
+        StaleMark { run: number, answers: sites.iter().map(|site| site.stale_answers).sum() }
+    }
+}
