@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 use super::detect::{self, Detected};
 use super::format::{Format, NOT_PRIMARY};
 use super::layout::{
-    CLIENTS, CLIENTS_NEW, CONTENT, FORMAT, KEYS, KEYS_NEW, POLICY, POLICY_NEW, SECRET, SEED, TABLE,
+    CHARTER, CHARTER_NEW, CLIENTS, CLIENTS_NEW, CONTENT, FORMAT, KEYS, KEYS_NEW, POLICY, POLICY_NEW, SECRET, SEED, TABLE,
 };
 use super::lock::Lock;
 use super::seed::HashSeed;
@@ -99,7 +99,7 @@ impl Volume {
     }
 }
 
-/// Replaces the file [`POLICY`], [`CLIENTS`] or [`KEYS`] of the volume in `folder`, on stable
+/// Replaces the file [`POLICY`], [`CLIENTS`], [`KEYS`] or [`CHARTER`] of the volume in `folder`, on stable
 /// storage; `None` removes it.
 ///
 /// # Errors
@@ -113,6 +113,7 @@ pub fn replace_file(
         ReplacedFile::Policy => (POLICY, POLICY_NEW),
         ReplacedFile::Clients => (CLIENTS, CLIENTS_NEW),
         ReplacedFile::Keys => (KEYS, KEYS_NEW),
+        ReplacedFile::Charter => (CHARTER, CHARTER_NEW),
     };
     let Some(bytes) = bytes else {
         folder.remove(name)?;
@@ -156,7 +157,7 @@ pub fn read_mirrored(folder: &Folder, file: VolumeFile) -> Result<Option<Vec<u8>
     }
 }
 
-/// A file beside the table that a mirror takes over as it is.
+/// A file beside the table that a server takes over from another one as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplacedFile {
     /// [`POLICY`].
@@ -165,4 +166,6 @@ pub enum ReplacedFile {
     Clients,
     /// [`KEYS`].
     Keys,
+    /// [`CHARTER`].
+    Charter,
 }
