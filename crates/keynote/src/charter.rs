@@ -15,9 +15,9 @@ use ring::signature::Ed25519KeyPair;
 
 use crate::decimal::number;
 use crate::hex;
+use crate::key::named::KEYS_BYTES;
 use crate::principal::Principal;
 use crate::signature::{self, BadSignature, Signature};
-use crate::key::named::KEYS_BYTES;
 use crate::{CHARTER_BYTES, CREDENTIAL_BYTES};
 
 /// The roots and the named keys of a volume.

@@ -18,8 +18,7 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pelago_keynote::share::{address_text, attribute};
 use pelago_keynote::{
-    CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation,
-    Right, hex,
+    CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
 };
 use pelago_meta::shard::{Placement, RevokedCredential, Shard};
 use pelago_store::clock;
@@ -53,8 +52,8 @@ pub(crate) use issue::IssuedNode;
 
 pub(crate) use users::User;
 
-use revocations::InForceRevocation;
 pub(crate) use revocation_parts::differing;
+use revocations::InForceRevocation;
 pub(crate) use revocations::{Extent, Revoked, Revoker};
 pub(crate) use right_set::RightSet;
 
@@ -74,8 +73,8 @@ mod issue;
 mod leases;
 mod made;
 mod moment;
-mod revocations;
 mod revocation_parts;
+mod revocations;
 mod right_set;
 mod roots;
 mod scope;

@@ -144,6 +144,8 @@ pub struct SiteStatus {
     pub name: String,
     /// Whether it has joined; else it is invited.
     pub has_joined: bool,
+    /// The Ed25519 public key of its server; `None` if it has not joined.
+    pub key: Option<[u8; 32]>,
     /// The address of its server; empty if it is unknown.
     pub address: String,
     /// The time since its server's last sign of life; `None` before the first request.
@@ -325,6 +327,7 @@ impl Sites {
         let status = |(site, row): (u16, SiteRow)| SiteStatus {
             site,
             has_joined: has_joined(&row),
+            key: neighbour(site, &row).map(|neighbour| neighbour.key),
             name: row.name,
             address: row.address,
             silence: upstreams.get(&site).and_then(|upstream| upstream.silence()),

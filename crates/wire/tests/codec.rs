@@ -12,8 +12,8 @@ use pelago_wire::{
     AccessPage, AllocateMode, Attr, AuditPage, AuditPlace, Backing, Buffer, Code, Cookie, DataPath,
     DenialCause, DeniedRight, DirEntry, Entry, Error, FileKind, FileLock, Granted, GuestAccess,
     Handle, InodeId, Leases, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags,
-    OpenId, PassedRevocation, RenameFlags, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime, Time, VolumeStats,
-    Whence, WriteEra, WriteFlags, XattrFlags, limits,
+    OpenId, PassedRevocation, RenameFlags, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime,
+    Time, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
 };
 use proptest::collection::vec;
 use proptest::option;

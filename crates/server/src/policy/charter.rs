@@ -15,8 +15,8 @@ use pelago_store::volume::{self, ReplacedFile, replace_file};
 use pelago_wire::{Code, Error, limits};
 use rustix::fs::OFlags;
 
-use super::roots::Roots;
 use super::Policy;
+use super::roots::Roots;
 
 /// The limits of the wire are those of the parser.
 const _: () = assert!(CHARTER_BYTES == limits::CHARTER_BYTES);
@@ -174,7 +174,8 @@ impl Policy {
 
 /// Checks the texts of a charter.
 fn check(charter: &Charter) -> Result<(), String> {
-    let policy = charter.policy.as_ref().map(|text| pelago_keynote::Assertion::policy(text.as_bytes()));
+    let policy =
+        charter.policy.as_ref().map(|text| pelago_keynote::Assertion::policy(text.as_bytes()));
     policy.transpose().map_err(|error| error.to_string())?;
     let keys = pelago_keynote::key::named::NamedKeys::parse(&charter.keys);
     keys.map(drop).map_err(|error| format!("line {} of the keys: {}", error.line, error.source))

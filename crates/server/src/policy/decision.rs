@@ -11,9 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use pelago_keynote::share::{APPLICATION, attribute};
-use pelago_keynote::{
-    Action, ComplianceQuery, IssuingLicence, Principal, Reads, Right, Values,
-};
+use pelago_keynote::{Action, ComplianceQuery, IssuingLicence, Principal, Reads, Right, Values};
 use pelago_meta::shard::Ancestors;
 use pelago_wire::{InodeId, Name, Operation};
 

@@ -62,7 +62,9 @@ pub(crate) fn differing(one: &[u8], other: &[u8]) -> Result<[u8; 32], Error> {
     }
     let pairs = one.chunks(PART_BYTES).zip(other.chunks(PART_BYTES));
     for (part, (one, other)) in pairs.enumerate() {
-        if one != other && let Some(byte) = bits.get_mut(part / 8) {
+        if one != other
+            && let Some(byte) = bits.get_mut(part / 8)
+        {
             *byte |= 1 << (part % 8);
         }
     }
@@ -143,7 +145,8 @@ impl Policy {
             tracing::error!(why, "a revocation that another office passes on is refused");
             Error::from(Code::Invalid)
         };
-        let revocation = Revocation::parse(sentence).map_err(|error| invalid(&error.to_string()))?;
+        let revocation =
+            Revocation::parse(sentence).map_err(|error| invalid(&error.to_string()))?;
         if revocation.volume != self.volume.0 {
             return Err(invalid("it is of another volume"));
         }

@@ -5,13 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pelago_keynote::{
-    Assertion, Charter, Grant, Principal, Revocation, RevocationSubject, policy,
-};
+use pelago_keynote::{Assertion, Charter, Grant, Principal, Revocation, RevocationSubject, policy};
 use pelago_server::{Options, Server};
 use pelago_wire::{
-    Code, Context, GuestGrant, GuestRefusal, Handle, PassedRevocation, RecordedPeer, Reply, Request,
-    RequestId, SessionId, SessionRecord, SitePeer, limits,
+    Code, Context, GuestGrant, GuestRefusal, Handle, PassedRevocation, RecordedPeer, Reply,
+    Request, RequestId, SessionId, SessionRecord, SitePeer, limits,
 };
 
 use super::world::{
@@ -362,9 +360,8 @@ fn the_roots_of_an_office_count_there_beside_those_of_the_first_one() {
 fn the_users_of_keys_travel_and_an_unknown_one_has_no_guest() {
     let world = World::new();
     world.wait_for_root(ROOT);
-    let line = |number: u8, user: &str| {
-        format!("{} key{number} user={user}\n", key(number).public())
-    };
+    let line =
+        |number: u8, user: &str| format!("{} key{number} user={user}\n", key(number).public());
     let there = world.credential(ROOT, BOB, world.there);
     // A name that only the first office could have cannot be used by either of them here: so the
     // charter has it by the hands of the test.

@@ -11,7 +11,8 @@ use rustix::fs::OFlags;
 use super::detect::{self, Detected};
 use super::format::{Format, NOT_PRIMARY};
 use super::layout::{
-    CHARTER, CHARTER_NEW, CLIENTS, CLIENTS_NEW, CONTENT, FORMAT, KEYS, KEYS_NEW, POLICY, POLICY_NEW, SECRET, SEED, TABLE,
+    CHARTER, CHARTER_NEW, CLIENTS, CLIENTS_NEW, CONTENT, FORMAT, KEYS, KEYS_NEW, POLICY,
+    POLICY_NEW, SECRET, SEED, TABLE,
 };
 use super::lock::Lock;
 use super::seed::HashSeed;

@@ -6,10 +6,10 @@ use pelago_wire::present::Present;
 use pelago_wire::{
     AccessPage, AllocateMode, Asker, Attr, AuditPage, AuditPlace, Buffer, Cookie, DataPath,
     DenialCause, DeniedRight, DirEntry, Entry, FileKind, FileLock, GuestAccess, Handle, Hit,
-    InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId, PassedRevocation, Recalled,
-    RenameFlags, Replayed, Reply, Request, Search, SearchAt, SearchPage, SearchPlace, SeekFrom,
-    SessionId, SetAttr, SetTime, TagPage, Tags, Time, Touched, VolumeStats, Whence, WriteEra,
-    WriteFlags, XattrFlags,
+    InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
+    PassedRevocation, Recalled, RenameFlags, Replayed, Reply, Request, Search, SearchAt,
+    SearchPage, SearchPlace, SeekFrom, SessionId, SetAttr, SetTime, TagPage, Tags, Time, Touched,
+    VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags,
 };
 
 const NODE: Handle = Handle::at(
