@@ -197,3 +197,121 @@ fn read(folder: &Folder) -> Result<Option<Vec<u8>>, String> {
     read.map_err(|error| error.to_string())?;
     Ok(Some(text))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use pelago_keynote::policy;
+    use pelago_store::volume::VolumeId;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const VOLUME: VolumeId = VolumeId([3; 16]);
+    const FOUNDER: u8 = 9;
+
+    fn key(number: u8) -> PrivateKey {
+        PrivateKey::from_seed([number; 32])
+    }
+
+    fn principal(number: u8) -> Principal {
+        Principal(*key(number).public().as_bytes())
+    }
+
+    fn charter(version: u64, root: u8) -> Charter {
+        let policy = Some(policy(&[principal(root)], &[]).unwrap());
+        Charter { volume: VOLUME.0, version, policy, keys: String::new() }
+    }
+
+    fn signed(charter: &Charter, by: u8) -> String {
+        charter.sign(&key(by).signing_key())
+    }
+
+    /// Returns the policy of another site than the first one, in this folder.
+    fn of(folder: &TempDir) -> Policy {
+        let opened = Folder::open(folder.path()).unwrap();
+        let policy = Policy::new(VOLUME, Some(opened), Vec::new(), None);
+        policy.load_charter(false);
+        policy
+    }
+
+    #[test]
+    fn a_charter_is_taken_whole_or_not_at_all_and_none_is_older_than_the_last_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = of(&folder);
+        let take = |text: &str| {
+            let taken = there.take_charter(&principal(FOUNDER), text.as_bytes());
+            taken.map_err(|error| error.code)
+        };
+        let good = signed(&charter(7, 1), FOUNDER);
+        assert_eq!(take(&good), Ok(true));
+        assert_eq!(take(&good), Ok(false), "it is repeated");
+        assert!(there.is_root(&principal(1)));
+        let before = there.terms().rights_number;
+        let next = charter(8, 2);
+        let other_volume = Charter { volume: [4; 16], ..next.clone() };
+        let no_policy = Charter { policy: Some("no policy".to_owned()), ..next.clone() };
+        let no_list = Charter { keys: "no key\n".to_owned(), ..next.clone() };
+        let signed_next = signed(&next, FOUNDER);
+        let changed = signed_next.replacen("Version: 8", "Version: 9", 1);
+        let long = format!("{signed_next}{}", "x".repeat(CHARTER_BYTES));
+        for (what, wrong, code) in [
+            ("another key", signed(&next, 8), Code::Invalid),
+            ("another volume", signed(&other_volume, FOUNDER), Code::Invalid),
+            ("no policy", signed(&no_policy, FOUNDER), Code::Invalid),
+            ("no list of keys", signed(&no_list, FOUNDER), Code::Invalid),
+            ("a changed version", changed, Code::Invalid),
+            ("cut", signed_next[..signed_next.len() - 1].to_owned(), Code::Invalid),
+            ("too long", long, Code::Invalid),
+            ("nothing", String::new(), Code::Invalid),
+            ("older", signed(&charter(6, 2), FOUNDER), Code::Stale),
+            ("two with one version", signed(&charter(7, 2), FOUNDER), Code::Stale),
+        ] {
+            assert_eq!(take(&wrong), Err(code), "{what}");
+            assert!(there.is_root(&principal(1)) && !there.is_root(&principal(2)), "{what}");
+            assert_eq!(fs::read_to_string(folder.path().join("charter")).unwrap(), good, "{what}");
+        }
+        assert_eq!(there.terms().rights_number, before);
+        // The next run has it, and takes the next one.
+        drop(there);
+        let there = of(&folder);
+        assert!(there.is_root(&principal(1)));
+        assert_eq!(there.charter_version(), 7);
+        let taken = there.take_charter(&principal(FOUNDER), signed_next.as_bytes());
+        assert_eq!(taken, Ok(true));
+        assert!(there.is_root(&principal(2)) && !there.is_root(&principal(1)));
+        assert!(there.terms().rights_number > 1);
+    }
+
+    #[test]
+    fn the_version_rises_above_all_of_which_others_have_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = || Folder::open(folder.path()).unwrap();
+        let first = Policy::new(VOLUME, Some(opened()), Vec::new(), None);
+        first.load_charter(true);
+        assert_eq!(first.renew_charter(&key(FOUNDER)), Ok(false), "nothing was shared");
+        assert_eq!(first.charter_after(0), None);
+        fs::write(folder.path().join("policy"), policy(&[principal(1)], &[]).unwrap()).unwrap();
+        let first = Policy::new(VOLUME, Some(opened()), Vec::new(), None);
+        assert_eq!(first.renew_charter(&key(FOUNDER)), Ok(true));
+        assert_eq!(first.renew_charter(&key(FOUNDER)), Ok(false));
+        let version = |text: Option<Vec<u8>>| {
+            SignedCharter::parse(&text.unwrap()).unwrap().unverified().version
+        };
+        assert_eq!(version(first.charter_after(0)), 1);
+        assert_eq!(first.charter_after(1), None);
+        // Another site has a newer one: this folder was put back.
+        assert_eq!(version(first.charter_after(41)), 1);
+        fs::write(folder.path().join("policy"), policy(&[principal(2)], &[]).unwrap()).unwrap();
+        let state = first.roots.as_ref().unwrap();
+        state.look();
+        assert_eq!(first.renew_charter(&key(FOUNDER)), Ok(true));
+        assert_eq!(version(first.charter_after(41)), 42);
+        // The next run goes on from there.
+        let next = Policy::new(VOLUME, Some(opened()), Vec::new(), None);
+        next.load_charter(true);
+        assert_eq!(next.renew_charter(&key(FOUNDER)), Ok(false));
+        assert_eq!(next.charter_version(), 42);
+    }
+}

@@ -66,6 +66,13 @@ impl Roots {
         state.is_known.then(|| policy.as_ref().map(|policy| policy.text().to_owned()))
     }
 
+    /// Checks the file now.
+    #[cfg(test)]
+    pub(super) fn look(&self) {
+        let mut state = self.file.checked();
+        self.file.look(&mut state);
+    }
+
     /// Puts the policy of the first site in force beside the own one.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use pelago_wire::{
     InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
     PassedRevocation, Recalled, RenameFlags, Replayed, Reply, Request, Search, SearchAt,
     SearchPage, SearchPlace, SeekFrom, SessionId, SetAttr, SetTime, TagPage, Tags, Time, Touched,
-    VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags,
+    VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
 };
 
 const NODE: Handle = Handle::at(
