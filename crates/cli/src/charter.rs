@@ -1,6 +1,5 @@
 //! The charter in the folder of a volume: what the first office says about roots and named keys.
 
-use std::fs;
 use std::path::Path;
 
 use pelago_keynote::key::named::NamedKeys;
@@ -8,6 +7,7 @@ use pelago_keynote::{Assertion, CHARTER_BYTES, Charter, Principal, SignedCharter
 use pelago_net::own_file::{OwnFileError, Readers};
 use pelago_store::volume::{self, Format};
 use pelago_wire::InodeId;
+use pelago_wire::mirror::VolumeFile;
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::verbs::key::own_file;
@@ -22,7 +22,9 @@ struct CharterUnusable(#[source] pelago_keynote::CharterError);
 /// # Errors
 /// If the file cannot be used.
 pub(crate) fn of(dir: &Path) -> Outcome<Option<Charter>> {
-    let format = fs::read(dir.join("format")).ok().and_then(|bytes| Format::decode(&bytes).ok());
+    let folder = volume::open_folder(dir)?;
+    let format = volume::read_mirrored(&folder, VolumeFile::Format)?;
+    let format = format.and_then(|bytes| Format::decode(&bytes).ok());
     if format.is_none_or(|format| format.site == InodeId::ROOT.site()) {
         return Ok(None);
     }

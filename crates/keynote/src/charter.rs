@@ -57,9 +57,11 @@ impl Charter {
     #[must_use]
     pub fn sign(&self, key: &Ed25519KeyPair) -> String {
         let Self { volume, version, policy, keys } = self;
-        let length = policy.as_ref().map_or("-".to_owned(), |policy| policy.len().to_string());
+        let length =
+            policy.as_ref().map_or_else(|| "-".to_owned(), |policy| policy.len().to_string());
         let unsigned = format!(
-            "Pelago-Charter: 1\nVolume: {}\nVersion: {version}\nPolicy: {length}\nKeys: {}\n{}{keys}\n",
+            "Pelago-Charter: 1\nVolume: {}\nVersion: {version}\nPolicy: {length}\nKeys: {}\n\
+             {}{keys}\n",
             hex::text(volume),
             keys.len(),
             policy.as_deref().unwrap_or_default(),

@@ -12,8 +12,8 @@
 //! allows and no author means: a credential without licensees or conditions.
 //!
 //! Three sentences are Pelago's own: a [`Revocation`] takes a credential or a key back, a
-//! [`SiteList`] names the sites of a volume, and a [`Charter`] its roots. [`armor`](mod@armor) has the form in which credentials
-//! are sent by mail, [`key`] the texts, files and names of keys.
+//! [`SiteList`] names the sites of a volume, and a [`Charter`] its roots. [`armor`](mod@armor) has
+//! the form in which credentials are sent by mail, [`key`] the texts, files and names of keys.
 
 #![forbid(unsafe_code)]
 

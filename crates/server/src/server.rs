@@ -196,8 +196,8 @@ impl Server {
         self.core.sites.copies()
     }
 
-    /// Begins to sign the list of the sites and the charter of the volume with the server's key, and
-    /// to send them to the others. Does nothing at another site than the first one.
+    /// Begins to sign the list of the sites and the charter of the volume with the server's key,
+    /// and to send them to the others. Does nothing at another site than the first one.
     ///
     /// # Errors
     /// If the list cannot be recorded.

@@ -257,9 +257,8 @@ fn of_volume(dir: &Path, sentence: String, invalid: &'static str) -> Outcome<Vec
     ask(&ServerSession::of_volume(dir)?, sentence, Vec::new(), invalid)
 }
 
-/// Sends a revocation; of a guest with the text of the credential. Returns the offices that were not
-/// reached. `invalid` is the hint if the
-/// server does not take the sentence as one.
+/// Sends a revocation; of a guest with the text of the credential. Returns the offices that were
+/// not reached. `invalid` is the hint if the server does not take the sentence as one.
 fn ask(
     session: &ServerSession,
     sentence: String,

@@ -97,8 +97,8 @@ impl Users {
     /// towards the root that is bound to a user, else that of the volume.
     ///
     /// `None` if there is no list that can be used yet: the volume's user may do more than the one
-    /// whom it binds. `None` too if the first site binds one of the keys to a user whom this machine
-    /// does not have, or if several paths lead to different users: each would be cut by the
+    /// whom it binds. `None` too if the first site binds one of the keys to a user whom this
+    /// machine does not have, or if several paths lead to different users: each would be cut by the
     /// modes of one user, and the guest would act with the envelope of both.
     pub(super) fn of_chain(
         &self,

@@ -99,7 +99,7 @@ fn id_of(text: &str) -> RevocationSubject {
     Assertion::parse(text.as_bytes()).unwrap().id().into()
 }
 
-fn admit(server: &Server, who: u8, text: &str) -> Result<GuestGrant, GuestRefusal> {
+pub(super) fn admit(server: &Server, who: u8, text: &str) -> Result<GuestGrant, GuestRefusal> {
     let chain = [text.as_bytes().to_vec()];
     server.session_service().admit_guest(&public(who), &chain, None)
 }
@@ -452,7 +452,7 @@ fn many_revocations_are_told_in_pages() {
     let mut subjects = Vec::new();
     for number in 0..300_u64 {
         let mut id = [5; 32];
-        id[24..].copy_from_slice(&number.to_be_bytes());
+        id[24..].copy_from_slice(&number.to_le_bytes());
         // All in one part, and some elsewhere.
         id[0] = if number % 3 == 0 { number as u8 } else { 5 };
         subjects.push(id);
@@ -494,6 +494,6 @@ fn many_revocations_are_told_in_pages() {
     wait_for("it has all", || {
         let sent = world.offices.sent.load(Ordering::Acquire);
         thread::sleep(limits::CHARTER_PAUSE + Duration::from_millis(500));
-        world.offices.sent.load(Ordering::Acquire) <= sent + 2
+        world.offices.sent.load(Ordering::Acquire) == sent
     });
 }

@@ -36,7 +36,7 @@ pub(super) struct Ends {
     pub(super) is_cut: Arc<AtomicBool>,
     /// Nothing has come for a while, and the leases still last.
     pub(super) is_silent: Arc<AtomicBool>,
-    /// Requests that were sent.
+    /// Requests that were sent, without those that come at intervals.
     pub(super) sent: Arc<AtomicU64>,
     /// The steps of changes of two sites that are lost. Their callers hear that they were
     /// interrupted.
@@ -68,7 +68,9 @@ impl Line {
     /// Sends a request. `leases` are asked for on its answer.
     fn send(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
         let Ends { there, session, sent, losing, .. } = &self.0;
-        sent.fetch_add(1, Ordering::AcqRel);
+        if !matches!(request, Request::Charter { .. }) {
+            sent.fetch_add(1, Ordering::AcqRel);
+        }
         let Some(there) = there.upgrade() else {
             return done(Err(Code::TimedOut.into()), Granted::default());
         };

@@ -100,8 +100,8 @@ impl Volume {
     }
 }
 
-/// Replaces the file [`POLICY`], [`CLIENTS`], [`KEYS`] or [`CHARTER`] of the volume in `folder`, on stable
-/// storage; `None` removes it.
+/// Replaces the file [`POLICY`], [`CLIENTS`], [`KEYS`] or [`CHARTER`] of the volume in `folder`, on
+/// stable storage; `None` removes it.
 ///
 /// # Errors
 /// [`VolumeError`]. The file has one of both contents then.
