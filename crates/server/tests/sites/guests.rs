@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use pelago_keynote::{Assertion, Charter, Grant, Principal, Revocation, RevocationSubject, policy};
 use pelago_server::{Options, Server};
 use pelago_wire::{
-    Code, Context, GuestGrant, GuestRefusal, Handle, PassedRevocation, RecordedPeer, Reply,
-    Request, RequestId, SessionId, SessionRecord, SitePeer, limits,
+    Code, Context, GuestGrant, GuestRefusal, Handle, LeasedAnswer, PassedRevocation, RecordedPeer,
+    Reply, Request, RequestId, SessionId, SessionRecord, SitePeer, limits,
 };
 
 use super::world::{
@@ -187,6 +187,38 @@ fn a_revocation_of_an_office_that_was_cut_off_reaches_the_first_one_later() {
     wait_for("the first office has it", || {
         look(&world.offices.first, bob, world.here) == Err(Code::Stale)
     });
+}
+
+/// What a guest has cached is recalled, and what was taken back is safe, before the other office
+/// answers.
+#[test]
+fn a_guest_keeps_nothing_of_what_was_taken_back_in_the_other_office() {
+    let world = World::new();
+    world.wait_for_root(ROOT);
+    for who in [BOB, CAROL] {
+        let text = world.credential(ROOT, who, world.there);
+        let session = guest(world.berlin(), who, &text);
+        let service = world.berlin().session_service();
+        let since = service.lease_moment();
+        let context = Context { session, ..Context::direct(0, 0) };
+        let asked = ask_as(world.berlin(), &context, Request::GetAttr { node: world.there }, &[]);
+        let mut result = asked.map_err(Into::into);
+        let answer = LeasedAnswer {
+            node: Some(world.there.ino),
+            names: None,
+            mutation: 0,
+            origin: None,
+            opens_for_writing: false,
+            result: &mut result,
+            changed: None,
+        };
+        assert!(service.lease(session, since, answer).node, "{result:?}");
+        let sentence = world.revocation(ROOT, id_of(&text));
+        assert_eq!(world.revoke(&world.offices.first, sentence), Ok(Vec::new()));
+        let (done, safe) = service.progress();
+        assert_eq!(done, safe);
+        assert!(world.offices.recalled_at_berlin().contains(&session));
+    }
 }
 
 /// Both take the same key back, and each one of its own, at the same time.

@@ -208,13 +208,18 @@ pub(super) type HolderOf = Arc<Mutex<Option<Weak<dyn LeaseHolder>>>>;
 pub(super) struct Recalls {
     pub(super) service: Arc<dyn SessionService>,
     pub(super) holders: Mutex<HashMap<SessionId, HolderOf>>,
+    /// The sessions from which something was recalled.
+    pub(super) sent: Mutex<Vec<SessionId>>,
 }
 
 impl Recalls {
     /// Returns those of a server, which has them recalled from now on.
     pub(super) fn of(server: &Server) -> Arc<Self> {
-        let recalls =
-            Arc::new(Self { service: server.session_service(), holders: Mutex::default() });
+        let recalls = Arc::new(Self {
+            service: server.session_service(),
+            holders: Mutex::default(),
+            sent: Mutex::default(),
+        });
         let connections: Weak<dyn Connections> = Arc::<Self>::downgrade(&recalls);
         recalls.service.set_connections(connections);
         recalls
@@ -227,6 +232,7 @@ impl Connections for Recalls {
     fn resume(&self) {}
 
     fn recall(&self, session: SessionId, number: u64, recalled: &Recalled) {
+        self.sent.lock().push(session);
         let service = Arc::clone(&self.service);
         let answer = Box::new(move || service.recalled(session, number));
         let holder = self.holders.lock().get(&session).cloned();
