@@ -85,7 +85,7 @@ impl Policy {
             return Ok(false);
         }
         // A folder that was put back does not give a version twice.
-        let version = known.version().max(known.heard) + 1;
+        let version = known.version().max(known.heard).saturating_add(1);
         let charter = Charter { volume: self.volume.0, version, policy, keys };
         let text = charter.sign(&key.signing_key()).into_bytes();
         write(roots.folder(), &text)?;

@@ -72,15 +72,16 @@ impl Executor<'_> {
         let differing = differing(parts, &policy.revocation_parts().parts)?;
         let all = policy.revoked_in(&differing);
         let from = after.map_or(0, |after| all.partition_point(|id| id <= after));
-        let ids = all.get(from..).unwrap_or_default();
-        let page = ids.get(..limits::PASSED_REVOCATIONS.min(ids.len())).unwrap_or_default();
-        let mut revocations = Vec::with_capacity(page.len());
-        for id in page {
+        let mut ids = all.get(from..).unwrap_or_default().iter();
+        let mut revocations = Vec::new();
+        while revocations.len() < limits::PASSED_REVOCATIONS
+            && let Some(id) = ids.next()
+        {
             if let Some(row) = self.parts.shard.revocation(*id)? {
                 revocations.push(PassedRevocation { sentence: row.sentence, end: row.end });
             }
         }
-        let more = ids.len() > page.len() && !revocations.is_empty();
+        let more = ids.next().is_some();
         Ok(Reply::Revoked { revocations, differing, more }.into())
     }
 
@@ -175,8 +176,9 @@ impl Dispatcher {
         if !sites.is_first() {
             return self.pass_to_first(revocation, Box::new(answer));
         }
+        let told = sites.joined().into_iter().filter(|site| Some(*site) != from).collect();
         self.tell_sites(
-            from,
+            told,
             Box::new(move |unreached| {
                 let left = sites.gate.may_be_fresh(&unreached);
                 let names = sites.names(&unreached);
@@ -217,11 +219,9 @@ impl Dispatcher {
         }
     }
 
-    /// Says to each other site but one that there is something new, and calls `done` with those
-    /// that have not asked in time.
-    fn tell_sites(&self, but: Option<u16>, done: Box<dyn FnOnce(Vec<u16>) + Send>) {
-        let told: Vec<u16> =
-            self.parts.sites.joined().into_iter().filter(|site| Some(*site) != but).collect();
+    /// Says to these sites that there is something new, and calls `done` with those that have not
+    /// asked in time.
+    fn tell_sites(&self, told: Vec<u16>, done: Box<dyn FnOnce(Vec<u16>) + Send>) {
         if told.is_empty() {
             return done(Vec::new());
         }

@@ -115,8 +115,17 @@ impl Gate {
         mem::take(&mut self.parked.lock())
     }
 
+    /// Has requests that were taken go on after the next question is over.
+    pub(crate) fn put_back(&self, parked: Vec<Parked>) {
+        self.parked.lock().extend(parked);
+    }
+
     /// Has a request of the first site answered after the next question is over.
     pub(crate) fn wait(&self, done: Done) {
+        if self.wakes.get().is_none() {
+            // Nobody asks.
+            return done(Err(Code::Unavailable.into()));
+        }
         self.waiting.lock().push(done);
         self.wake();
     }

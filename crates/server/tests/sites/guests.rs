@@ -42,6 +42,12 @@ impl World {
     }
 
     fn of(offices: Offices) -> Self {
+        let world = Self::without_roots(offices);
+        world.put("first/policy", &policy(&[principal(ROOT)], &[]).unwrap());
+        world
+    }
+
+    fn without_roots(offices: Offices) -> Self {
         let volume = offices.first.session_service().served().volume;
         let there = offices.dir("there");
         let mode = pelago_wire::NewMode::exactly(0o755);
@@ -50,7 +56,6 @@ impl World {
         let made = ask(&offices.first, SessionId::DIRECT, made).unwrap();
         let here = crate::harness::rig::entry(made).unwrap().handle;
         let world = Self { offices, volume, there, here };
-        world.put("first/policy", &policy(&[principal(ROOT)], &[]).unwrap());
         world.offices.first.begin_site_list(key(FIRST)).unwrap();
         world
     }
@@ -130,6 +135,20 @@ fn a_root_of_the_first_office_shares_what_another_one_has() {
     let bob = guest(world.berlin(), BOB, &text);
     assert_eq!(look(world.berlin(), bob, world.there), Ok(()));
     assert_eq!(look(world.berlin(), bob, world.here), Err(Code::Stale), "it is not shared");
+}
+
+/// An office that has no roots asks for nothing, and is told that there are some.
+#[test]
+fn roots_that_come_during_a_cut_reach_the_office_when_the_line_is_back() {
+    let world = World::without_roots(Offices::new());
+    let service = world.berlin().session_service();
+    wait_for("it has asked once", || service.guests_wait().is_none());
+    world.offices.cut(true);
+    world.put("first/policy", &policy(&[principal(ROOT)], &[]).unwrap());
+    // Longer than the first office takes to look at it, and to tell of it.
+    thread::sleep(3 * limits::CHARTER_PAUSE);
+    world.offices.cut(false);
+    world.wait_for_root(ROOT);
 }
 
 #[test]

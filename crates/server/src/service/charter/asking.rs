@@ -1,13 +1,14 @@
 //! The thread that asks the first site what is in force; at the first site, the one that looks
 //! whether there is something new to tell.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pelago_keynote::Principal;
 use pelago_store::clock::since_boot;
 use pelago_wire::{
@@ -51,9 +52,11 @@ fn wait(woken: &Receiver<()>, pause: Option<Duration>) -> bool {
     waited == Err(RecvTimeoutError::Disconnected)
 }
 
-/// Signs the charter anew when the roots or the named keys have changed, and tells all sites.
+/// Signs the charter anew when the roots or the named keys have changed, and tells all sites, each
+/// until it has asked.
 fn keep_signing(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
-    let mut told = None;
+    // The version that each site was told of, or is being told of.
+    let told: Arc<Mutex<HashMap<u16, u64>>> = Arc::default();
     loop {
         if wait(woken, Some(limits::CHARTER_PAUSE)) {
             return;
@@ -66,24 +69,31 @@ fn keep_signing(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
             tracing::warn!(%error, "the charter of the volume is not signed");
         }
         let version = policy.charter_version();
-        if told.replace(version) != Some(version) && version > 0 {
-            // Who is not told asks when it is back.
-            dispatcher.tell_sites(None, Box::new(drop));
-        }
+        let mut untold = sites.joined();
+        untold.retain(|site| told.lock().get(site).copied().unwrap_or(0) != version);
+        told.lock().extend(untold.iter().map(|site| (*site, version)));
+        let of_failed = Arc::clone(&told);
+        let done = move |unreached: Vec<u16>| {
+            of_failed.lock().retain(|site, _| !unreached.contains(site));
+        };
+        dispatcher.tell_sites(untold, Box::new(done));
     }
 }
 
 /// Asks the first site until the server ends.
 fn keep_asking(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
     let mut pause = Some(Duration::ZERO);
+    let mut is_unfinished = false;
     loop {
         if wait(woken, pause) {
             return;
         }
         let Some(now) = dispatcher.upgrade() else { return };
         let waiting = now.parts.sites.gate.take_waiting();
+        // Who comes from now on waits for another question.
+        let parked = now.parts.sites.gate.take_parked();
         drop(now);
-        let asked = ask(dispatcher);
+        let asked = ask(dispatcher, &mut is_unfinished);
         let Some(now) = dispatcher.upgrade() else {
             let unavailable = Error::from(Code::Unavailable);
             return waiting.into_iter().for_each(|done| done(Err(unavailable)));
@@ -95,7 +105,11 @@ fn keep_asking(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
             done(asked.map(|()| Reply::Done));
         }
         let sites = &now.parts.sites;
-        sites.gate.take_parked().into_iter().for_each(|parked| parked());
+        match asked.is_ok() && sites.serves_guests() == GuestService::Asking {
+            // The question was sent before the line was cut.
+            true => sites.gate.put_back(parked),
+            false => parked.into_iter().for_each(|parked| parked()),
+        }
         let is_silent = sites.is_first_silent();
         pause = match sites.serves_guests() {
             GuestService::Asking if !is_silent => Some(SOON),
@@ -105,11 +119,12 @@ fn keep_asking(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
     }
 }
 
-/// Asks the first site what is in force, and puts that in force here.
+/// Asks the first site what is in force, and puts that in force here. `is_unfinished`: an earlier
+/// round has taken something over, and guests may still use what has ended by it.
 ///
 /// # Errors
 /// Those of the first site, and of the table. What was taken over before stays in force.
-fn ask(dispatcher: &Weak<Dispatcher>) -> Result<(), Error> {
+fn ask(dispatcher: &Weak<Dispatcher>, is_unfinished: &mut bool) -> Result<(), Error> {
     let asking = Asking { dispatcher };
     let known = asking.now()?.parts.policy.charter_version();
     // Before the question is sent: what the first site knows at any later moment may be newer.
@@ -117,6 +132,8 @@ fn ask(dispatcher: &Weak<Dispatcher>) -> Result<(), Error> {
     let Reply::Charter { text, revoked } = asking.first(Request::Charter { known })? else {
         return Err(Code::Bug.into());
     };
+    let is_left = *is_unfinished;
+    *is_unfinished = true;
     let has_charter = match text {
         Some(text) => asking.take_charter(&text)?,
         None => false,
@@ -125,9 +142,10 @@ fn ask(dispatcher: &Weak<Dispatcher>) -> Result<(), Error> {
         parts if parts.whole == revoked => false,
         parts => asking.exchange(&parts.parts)?,
     };
-    if has_charter || has_revocations {
-        asking.end_guests(has_charter)?;
+    if has_charter || has_revocations || is_left {
+        asking.end_guests(has_charter || is_left)?;
     }
+    *is_unfinished = false;
     asking.now()?.parts.sites.gate.record(asked);
     Ok(())
 }
