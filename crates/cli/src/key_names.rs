@@ -11,6 +11,7 @@ use pelago_net::own_file::{OwnFile, OwnFileError, Readers};
 use pelago_store::volume;
 use pelago_wire::{Kind, limits};
 
+use crate::charter;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::key_argument::{self, KeyArgumentError};
 use crate::verbs::key::own_file;
@@ -40,12 +41,15 @@ pub(crate) enum KeyNamesError {
 pub(crate) struct KeyNames {
     clients: Clients,
     keys: NamedKeys,
+    /// Those of the first office, in the folder of another one. The own ones go first.
+    elsewhere: NamedKeys,
 }
 
 impl KeyNames {
     /// Reads the names of the volume in this folder.
     pub(crate) fn of(dir: &Path) -> Outcome<Self> {
-        Ok(Self { clients: clients_of(&own_file(dir, volume::CLIENTS)?)?, keys: keys_of(dir)? })
+        let clients = clients_of(&own_file(dir, volume::CLIENTS)?)?;
+        Ok(Self { clients, keys: keys_of(dir)?, elsewhere: charter::named_keys(dir)? })
     }
 
     /// Returns the key with this name, if there is one.
@@ -58,13 +62,17 @@ impl KeyNames {
         {
             return Err(keys_failed(KeyNamesError::TwoKeys(name.clone())));
         }
-        Ok(named.or(of_machine))
+        let elsewhere = || self.elsewhere.find(name).map(|named| named.key);
+        Ok(named.or(of_machine).or_else(elsewhere))
     }
 
     /// Returns the name of a key, if it has one.
     pub(crate) fn name(&self, key: &PublicKey) -> Option<&KeyName> {
         let named = self.keys.iter().find(|named| named.key == *key).map(|named| &named.name);
-        named.or_else(|| self.machine(key)?.name.as_ref())
+        named.or_else(|| self.machine(key)?.name.as_ref()).or_else(|| {
+            let named = self.elsewhere.iter().find(|named| named.key == *key);
+            named.map(|named| &named.name)
+        })
     }
 
     /// Returns whether the key is that of a machine that may connect.

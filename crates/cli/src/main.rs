@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod allocator;
+mod charter;
 mod complete;
 mod control;
 mod control_file;

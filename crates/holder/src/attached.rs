@@ -137,6 +137,9 @@ impl View {
             | Reply::Access(_)
             | Reply::Audited(_)
             | Reply::Stepped { .. }
+            | Reply::Charter { .. }
+            | Reply::Revoked { .. }
+            | Reply::Unreached(_)
             | Reply::Servers(_) => {}
         }
     }

@@ -11,15 +11,16 @@
 //! nothing; text after the signature is an error. [`Assertion::credential`] refuses what the RFC
 //! allows and no author means: a credential without licensees or conditions.
 //!
-//! Two sentences are Pelago's own: a [`Revocation`] takes a credential or a key back, and a
-//! [`SiteList`] names the sites of a volume. [`armor`](mod@armor) has the form in which credentials
-//! are sent by mail, [`key`] the texts, files and names of keys.
+//! Three sentences are Pelago's own: a [`Revocation`] takes a credential or a key back, a
+//! [`SiteList`] names the sites of a volume, and a [`Charter`] its roots. [`armor`](mod@armor) has
+//! the form in which credentials are sent by mail, [`key`] the texts, files and names of keys.
 
 #![forbid(unsafe_code)]
 
 pub use action::Action;
 pub use armor::{ArmorError, armor, unarmor};
 pub use assertion::{Assertion, Authorizer, CredentialId};
+pub use charter::{Charter, CharterError, SignedCharter};
 pub use conditions::{
     Arithmetic, Clause, Conditions, Consequence, Operator, Pattern, Program, Relation, StringExpr,
     Test,
@@ -45,6 +46,7 @@ pub use write::{Credential, WriteError, policy};
 mod action;
 pub mod armor;
 mod assertion;
+mod charter;
 mod conditions;
 mod decimal;
 mod error;
@@ -78,5 +80,7 @@ pub const SITE_NAME_BYTES: usize = 63;
 pub const SITE_ADDRESS_BYTES: usize = 320;
 /// The limit for the sites in a list, without the first one.
 pub const LISTED_SITES: usize = 64;
+/// The limit for a charter in bytes.
+pub const CHARTER_BYTES: usize = CREDENTIAL_BYTES + key::named::KEYS_BYTES + 4096;
 /// The limit for a list of sites in bytes.
 pub const SITE_LIST_BYTES: usize = 32 << 10;

@@ -2,8 +2,9 @@
 //!
 //! A signature covers the bytes of the text before the field `Signature`, followed by the name of
 //! the algorithm with its colon. So it is not valid for another algorithm. A credential begins with
-//! `KeyNote-Version`, a revocation with `Pelago-Revocation`, a list of sites with `Pelago-Sites`:
-//! none can be mistaken for another, nor for the bytes that TLS or SSH sign.
+//! `KeyNote-Version`, a revocation with `Pelago-Revocation`, a list of sites with `Pelago-Sites`, a
+//! charter with `Pelago-Charter`: none can be mistaken for another, nor for the bytes that TLS or
+//! SSH sign.
 
 use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 

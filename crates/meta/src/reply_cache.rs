@@ -298,6 +298,9 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Access(_)
         | Reply::Audited(_)
         | Reply::Stepped { .. }
+        | Reply::Charter { .. }
+        | Reply::Revoked { .. }
+        | Reply::Unreached(_)
         | Reply::Servers(_) => return None,
     };
     let mut out = Vec::with_capacity(192);

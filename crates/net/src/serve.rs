@@ -385,9 +385,15 @@ impl Connection {
                 peer.and_then(|peer| sessions.hello(hello, Peer::Site(peer), link))
             }
             (FrameKind::Present, Ok(Present { chain })) if !chain.is_empty() => {
-                let admitted =
-                    sessions.service.admit_guest(key.as_bytes(), &chain, self.caller.address());
-                let grant = admitted.map_err(no_access);
+                let admitted = match sessions.service.guests_wait() {
+                    Some(text) => Err(Refused { text, ..refused(RefusalCode::NotCurrent) }),
+                    None => {
+                        let address = self.caller.address();
+                        let grant = sessions.service.admit_guest(key.as_bytes(), &chain, address);
+                        grant.map_err(no_access)
+                    }
+                };
+                let grant = admitted;
                 grant.and_then(|grant| sessions.hello(hello, Peer::Guest(grant), link))
             }
             _ => Err(refused(RefusalCode::NotPelago)),

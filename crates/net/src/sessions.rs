@@ -527,6 +527,7 @@ pub(crate) fn refused(code: RefusalCode) -> Refused {
         | RefusalCode::TooManyOfPeer
         | RefusalCode::Starting
         | RefusalCode::NotRecorded
+        | RefusalCode::NotCurrent
         | RefusalCode::NotOwner => 1000,
         _ => 0,
     };

@@ -427,6 +427,9 @@ fn copy(reply: &Reply) -> Option<Reply> {
         | Reply::Access(_)
         | Reply::Audited(_)
         | Reply::Stepped { .. }
+        | Reply::Charter { .. }
+        | Reply::Revoked { .. }
+        | Reply::Unreached(_)
         | Reply::Servers(_) => return None,
     };
     copy.attrs_mut().into_iter().for_each(|attr| attr.volatile = true);

@@ -18,8 +18,7 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pelago_keynote::share::{address_text, attribute};
 use pelago_keynote::{
-    Assertion, CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation,
-    Right, hex,
+    CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
 };
 use pelago_meta::shard::{Placement, RevokedCredential, Shard};
 use pelago_store::clock;
@@ -35,13 +34,14 @@ use quick_cache::sync::Cache;
 use attach::Attached;
 use audit::{Audit, SessionAudit};
 use chain::Chain;
+use charter::KnownCharter;
 use decision::{Decision, Question};
 use decisions::{DecidedAt, Decisions, Epoch, LastDirectory};
 use guest_map::GuestMap;
 use made::MadeNodes;
 use moment::Moment;
-use roots::{InForce, Roots};
-use scope::may_read;
+use revocation_parts::CachedParts;
+use roots::{InForce, Policies, Roots};
 use users::Users;
 use watched::OnChange;
 
@@ -52,6 +52,7 @@ pub(crate) use issue::IssuedNode;
 
 pub(crate) use users::User;
 
+pub(crate) use revocation_parts::differing;
 use revocations::InForceRevocation;
 pub(crate) use revocations::{Extent, Revoked, Revoker};
 pub(crate) use right_set::RightSet;
@@ -62,6 +63,7 @@ mod access;
 mod attach;
 mod audit;
 mod chain;
+mod charter;
 mod decision;
 mod decisions;
 mod events;
@@ -71,6 +73,7 @@ mod issue;
 mod leases;
 mod made;
 mod moment;
+mod revocation_parts;
 mod revocations;
 mod right_set;
 mod roots;
@@ -128,6 +131,10 @@ pub(crate) struct Policy {
     is_settled: AtomicBool,
     /// The number of changes of the policy and of the users at the last look.
     seen_terms: AtomicU64,
+    /// The charter of the volume. Taken before the locks of roots and users.
+    charter: Mutex<KnownCharter>,
+    /// The hashes of the revocations. A leaf lock.
+    parts: Mutex<CachedParts>,
 }
 
 /// The session of a guest.
@@ -262,6 +269,8 @@ impl Policy {
             started: Instant::now(),
             is_settled: AtomicBool::new(!had_policy),
             seen_terms: AtomicU64::new(0),
+            charter: Mutex::default(),
+            parts: Mutex::default(),
         }
     }
 
@@ -485,14 +494,14 @@ impl Policy {
     pub(crate) fn reads_names(&self, guest: &Guest) -> bool {
         let policy = self.roots.as_ref().and_then(Roots::policy);
         guest.chains().iter().any(|chain| chain.reads_name)
-            || policy.is_some_and(|policy| may_read(&policy, attribute::NAME))
+            || policy.is_some_and(|policy| policy.may_read(attribute::NAME))
     }
 
     /// Returns whether the operation may decide about the rights of a guest.
     pub(crate) fn reads_operation(&self, guest: &Guest) -> bool {
         let policy = self.roots.as_ref().and_then(Roots::policy);
         guest.chains().iter().any(|chain| chain.reads_operation)
-            || policy.is_some_and(|policy| may_read(&policy, attribute::OPERATION))
+            || policy.is_some_and(|policy| policy.may_read(attribute::OPERATION))
     }
 
     /// Returns whether each right of a guest to a directory is one to all below it.
@@ -507,7 +516,7 @@ impl Policy {
         let policy = self.roots.as_ref().and_then(Roots::policy);
         let chains = guest.chains();
         let mut links = chains.iter().flat_map(|chain| &chain.links);
-        let is_plain = policy.is_some_and(|policy| policy.conditions().is_none())
+        let is_plain = policy.is_some_and(|policy| !policy.has_conditions())
             && links.all(|link| link.share.is_some());
         match is_plain {
             true => decision::steps_of_shares(chains.iter().map(|chain| chain.links.len())),
@@ -721,12 +730,12 @@ const fn epoch(directory_moves: u64, terms: Terms, attached: usize) -> Epoch {
 
 /// Returns whether the rights of a guest to a directory are those to the directory above it: all
 /// its credentials have the form of Pelago's shares of folders, and none names this one.
-fn has_rights_of_above(guest: &Guest, policy: &Assertion, dir: InodeId) -> bool {
+fn has_rights_of_above(guest: &Guest, policy: &Policies, dir: InodeId) -> bool {
     let may_differ = |chain: &Chain| {
         let names_dir = |folders: &[u64]| folders.contains(&dir.raw());
         !chain.grants_all_below || chain.folders.as_deref().is_none_or(names_dir)
     };
-    policy.conditions().is_none() && !guest.any_chain(may_differ)
+    !policy.has_conditions() && !guest.any_chain(may_differ)
 }
 
 /// Returns the function that records the roots which were read.

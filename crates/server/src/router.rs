@@ -56,7 +56,11 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         | Request::DropDir { .. }
         | Request::SiteAddress { .. }
         | Request::SiteList { .. }
-        | Request::LeaveSite => SiteRule::FromSite,
+        | Request::LeaveSite
+        | Request::Charter { .. }
+        | Request::Revoked { .. }
+        | Request::PassRevocation { .. }
+        | Request::CharterChanged => SiteRule::FromSite,
         Request::RemoveNamedDir { dir, parent, name } => {
             SiteRule::RemoveNamedDir { dir: *dir, parent: *parent, name }
         }

@@ -159,6 +159,9 @@ impl Server {
     /// request; a second call does nothing.
     pub fn set_connect(&self, connect: ConnectSite) {
         self.core.sites.set_connect(connect);
+        if !self.core.options.stepped && !self.core.sites.is_first() {
+            self.service.keep_charter();
+        }
     }
 
     /// Invites a site of this name to the volume. `key` is the public half of an Ed25519 key whose
@@ -193,13 +196,17 @@ impl Server {
         self.core.sites.copies()
     }
 
-    /// Begins to sign the list of the sites with the server's key, and to send it to the others.
-    /// Does nothing at another site than the first one.
+    /// Begins to sign the list of the sites and the charter of the volume with the server's key,
+    /// and to send them to the others. Does nothing at another site than the first one.
     ///
     /// # Errors
     /// If the list cannot be recorded.
     pub fn begin_site_list(&self, key: PrivateKey) -> Result<(), Error> {
-        self.core.sites.begin_list(key)
+        self.core.sites.begin_list(key)?;
+        if !self.core.options.stepped && self.core.sites.is_first() {
+            self.service.keep_charter();
+        }
+        Ok(())
     }
 
     /// Leaves the volume: this site must be the home of nothing. Afterwards the server is to be

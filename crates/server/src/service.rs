@@ -34,9 +34,12 @@ use crate::pool::Pool;
 use crate::replaced::ReplacedFiles;
 use crate::sites::Sites;
 
+use self::charter::PassedOn;
+
 mod access;
 mod audit;
 mod bytes;
+mod charter;
 mod dispatch;
 mod elsewhere;
 pub(crate) mod epochs;
@@ -141,8 +144,10 @@ enum Outcome {
     /// caller gets the error, which is recorded as reported.
     WhenSafe(Reply, ErrorReport),
     /// It is sent when everything that is done at this moment is safe, and no guest uses anything
-    /// any more by a right that has ended.
-    WhenRevoked(Reply),
+    /// any more by a right that has ended, here and at each site that can be reached.
+    WhenRevoked(PassedOn),
+    /// It is sent when the first site has said what is in force, and that is in force.
+    WhenCurrent,
     /// It is sent when the file with this id is found.
     WhenFound(InodeId),
     /// It is sent when the lock is set. The number names the request to [`Service::cancel`].
@@ -235,6 +240,7 @@ impl LocalService {
         starting::stop(&self.dispatcher.parts.grace, Code::Unavailable);
         self.dispatcher.parts.pool.stop();
         self.dispatcher.leases.stop();
+        self.dispatcher.parts.sites.gate.stop();
         self.dispatcher.find_by_id.stop();
         self.dispatcher.locks.stop();
     }

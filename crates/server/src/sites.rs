@@ -3,6 +3,7 @@
 //! Each other site has a row in the table. Site 0 has founded the volume: it invites others
 //! ([`invitation`]), and signs the list of all that the others get ([`list`]).
 
+mod gate;
 mod invitation;
 mod leaving;
 mod list;
@@ -24,9 +25,11 @@ use pelago_store::rows::{SiteRow, SiteState};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{Code, Context, Error, InodeId, LeasedService, OpenId, SessionId, SitePeer};
 
+pub(crate) use self::gate::GuestService;
 pub use self::invitation::InviteError;
 pub use self::leaving::LeaveError;
 
+use self::gate::Gate;
 use self::list::{KnownList, WakesSender};
 use crate::chains::Chains;
 use crate::copies::{CopyStatus, CopyStore};
@@ -52,6 +55,8 @@ pub(crate) struct SiteParts {
     /// Bytes of the disk that copies of other sites' files may take; `None` leaves those alone that
     /// there are.
     pub(crate) copy_bytes: Option<u64>,
+    /// The time for which guests are served although the first site cannot be reached.
+    pub(crate) guests_alone: Duration,
 }
 
 /// The rows of the table that are about other sites.
@@ -110,6 +115,8 @@ pub(crate) struct Sites {
     pub(crate) unfinished: Arc<Mutex<Unfinished>>,
     /// Clients of other sites whose mutations come here.
     pub(crate) origins: Origins,
+    /// Whether guests are served.
+    pub(crate) gate: Gate,
 }
 
 /// The server of another site, as it can be reached.
@@ -137,6 +144,8 @@ pub struct SiteStatus {
     pub name: String,
     /// Whether it has joined; else it is invited.
     pub has_joined: bool,
+    /// The Ed25519 public key of its server; `None` if it has not joined.
+    pub key: Option<[u8; 32]>,
     /// The address of its server; empty if it is unknown.
     pub address: String,
     /// The time since its server's last sign of life; `None` before the first request.
@@ -152,7 +161,8 @@ pub struct SiteStatus {
 
 impl Sites {
     pub(crate) fn new(parts: SiteParts) -> Self {
-        let SiteParts { own, volume, folder, shard, durability, rows, timeout, copy_bytes } = parts;
+        let SiteParts { own, volume, folder, shard, durability, rows, timeout, .. } = parts;
+        let SiteParts { copy_bytes, guests_alone, .. } = parts;
         let copies = match (&folder, copy_bytes) {
             (Some(folder), Some(0)) => {
                 CopyStore::remove_all(folder);
@@ -192,12 +202,56 @@ impl Sites {
             writes_chains: AtomicBool::new(false),
             unfinished: Arc::new(Mutex::new(unfinished)),
             origins,
+            gate: Gate::new(guests_alone),
         }
     }
 
     /// Returns the number of the own site.
     pub(crate) fn own(&self) -> u16 {
         self.own
+    }
+
+    /// Returns whether this is the site that has founded the volume.
+    #[inline]
+    pub(crate) fn is_first(&self) -> bool {
+        self.own == InodeId::ROOT.site()
+    }
+
+    /// Returns the key by which the first site signs, at that one.
+    pub(crate) fn signing_key(&self) -> Option<&PrivateKey> {
+        self.list_key.get()
+    }
+
+    /// Returns the key of the first site's server, at another one.
+    pub(crate) fn founder(&self) -> Option<[u8; 32]> {
+        let others = self.others.lock();
+        match others.get(&InodeId::ROOT.site())?.state {
+            SiteState::Joined { key, .. } => Some(key),
+            SiteState::Invited { .. } | SiteState::Left { .. } => None,
+        }
+    }
+
+    /// Returns the names of sites, in the order of their numbers.
+    pub(crate) fn names(&self, sites: &[u16]) -> Vec<String> {
+        let others = self.others.lock();
+        let named = others.iter().filter(|(site, _)| sites.contains(site));
+        named.map(|(_, row)| row.name.clone()).collect()
+    }
+
+    /// Returns whether guests are served now.
+    #[inline]
+    pub(crate) fn serves_guests(&self) -> GuestService {
+        match self.is_first() {
+            true => GuestService::Yes,
+            false => self.gate.decide(self.is_first_silent()),
+        }
+    }
+
+    /// Returns whether the first site cannot be reached: it is silent, or was never asked.
+    pub(crate) fn is_first_silent(&self) -> bool {
+        let upstreams = self.upstreams.read();
+        let first = upstreams.get(&InodeId::ROOT.site());
+        first.is_none_or(|first| first.silence().is_none() || first.is_silent())
     }
 
     /// Returns the time that a request for another site may take.
@@ -276,6 +330,7 @@ impl Sites {
         let status = |(site, row): (u16, SiteRow)| SiteStatus {
             site,
             has_joined: has_joined(&row),
+            key: neighbour(site, &row).map(|neighbour| neighbour.key),
             name: row.name,
             address: row.address,
             silence: upstreams.get(&site).and_then(|upstream| upstream.silence()),

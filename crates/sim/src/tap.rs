@@ -130,6 +130,10 @@ impl SessionService for Tap {
         self.service.begin_session(session, record)
     }
 
+    fn guests_wait(&self) -> Option<String> {
+        self.service.guests_wait()
+    }
+
     fn admit_guest(
         &self,
         principal: &[u8; 32],

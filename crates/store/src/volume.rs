@@ -48,7 +48,7 @@ pub use format::{
     FORMAT_VERSION, Format, FormatError, NEEDED_FEATURES, NOT_PRIMARY, REVOCATIONS, SHARED_STORE,
     SITES, TAGS_ARE_COMPLETE, VolumeId,
 };
-pub use layout::{AUDIT, CLIENTS, ISSUER, KEY, KEYS, LISTEN, POLICY};
+pub use layout::{AUDIT, CHARTER, CLIENTS, ISSUER, KEY, KEYS, LISTEN, POLICY};
 pub use mirror::{ReplacedFile, read_mirrored, replace_file};
 pub use paths::{mount_path, session_socket_path, socket_path};
 pub use remains::Remains;

@@ -315,6 +315,8 @@ codes! {
         NotOwner = 17, "another server owns this volume now";
         /// The hello names another volume, shard or site.
         NotServed = 18, "the server does not serve this volume, shard or site";
+        /// The office does not know what was taken back in the first one.
+        NotCurrent = 19, "the office serves no guest before it has asked the first one";
     }
 
     /// The reason for which a server ends a connection. Numbers are never reused.

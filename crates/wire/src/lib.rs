@@ -33,7 +33,7 @@ pub use operation::{Description, Operation};
 pub use origin::Origin;
 pub use pins::{Caching, PinError, Pinned, PinnedBlock, Pins};
 pub use process::{ModeRights, Permissions, Process};
-pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
+pub use reply::{Backing, DataPath, DirEntry, Entry, PassedRevocation, Reply, VolumeStats};
 pub use request::Request;
 pub use search::{Asker, Hit, Search, SearchAt, SearchPage, SearchPlace, TagPage, Tags};
 pub use service::{Bulk, Context, Done, Service};

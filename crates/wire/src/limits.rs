@@ -83,6 +83,21 @@ pub const SITE_ADDRESS_BYTES: usize = 320;
 pub const LISTED_SITES: usize = 64;
 /// Bytes of the signed list of a volume's sites.
 pub const SITE_LIST_BYTES: usize = 32 << 10;
+/// Bytes of the name of a site.
+pub const SITE_NAME_BYTES: usize = 63;
+/// Bytes of the signed charter of a volume: the policy, the names of keys, and some lines.
+pub const CHARTER_BYTES: usize = CREDENTIAL_BYTES + KEYS_BYTES + 4096;
+/// Bytes of the hashes of all parts of a site's revocations: 256 of 16 bytes.
+pub const REVOKED_PARTS_BYTES: usize = 256 * 16;
+/// Revocations in one answer to another site.
+pub const PASSED_REVOCATIONS: usize = 64;
+/// The time for which a site serves guests after it has asked the first one what was taken back,
+/// while that one can be reached.
+pub const CHARTER_FRESH: Duration = Duration::from_secs(8);
+/// The pause between two such questions of a site that may have guests.
+pub const CHARTER_PAUSE: Duration = Duration::from_secs(2);
+/// The time for which a site serves guests although it cannot reach the first one.
+pub const CHARTER_ALONE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Directories of other sites that a site knows as ancestors of its own ones.
 pub const ANCESTRY_DIRS: usize = 1024;
 /// Names in such a directory that a site knows as leading to own directories. Of more, those that

@@ -454,6 +454,34 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer],
     }
+    Charter {} = "charter" {
+        effect: Effect::None,
+        subjects: Subjects::NONE, guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
+    Revoked {} = "revoked" {
+        effect: Effect::None,
+        subjects: Subjects::NONE, guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
+    PassRevocation {} = "passrevocation" {
+        effect: Effect::Change { replayed: false, grows: false },
+        subjects: Subjects::NONE, guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
+    CharterChanged {} = "charterchanged" {
+        effect: Effect::None,
+        subjects: Subjects::NONE, guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
     Servers {} = "servers" {
         effect: Effect::None, subjects: Subjects::NONE, guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Nothing,

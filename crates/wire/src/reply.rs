@@ -177,9 +177,37 @@ pub enum Reply {
         /// Its attributes; `None` if its home is at another site.
         attr: Option<Attr>,
     },
+    /// The charter of the volume, and what was taken back.
+    Charter {
+        /// The signed text; `None` if the asking site has it, or there is none.
+        text: Option<Vec<u8>>,
+        /// The hash of all revocations.
+        revoked: [u8; 32],
+    },
+    /// A page of revocations.
+    Revoked {
+        /// At most [`crate::limits::PASSED_REVOCATIONS`].
+        revocations: Vec<PassedRevocation>,
+        /// A bit for each part of the revocations that differs: part 0 is bit 0 of the first byte.
+        differing: [u8; 32],
+        /// Further ones follow.
+        more: bool,
+    },
+    /// The names of the sites at which something that was taken back may still be in use: nobody
+    /// has reached them.
+    Unreached(Vec<String>),
     /// The servers of a shared store, each as KEY@HOST:PORT, at most
     /// [`crate::limits::STORE_SERVERS`] of [`crate::limits::SERVER_ADDRESS_BYTES`] each.
     Servers(Vec<String>),
+}
+
+/// A revocation that one site passes on to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassedRevocation {
+    /// The signed sentence: at most [`crate::limits::REVOCATION_BYTES`].
+    pub sentence: Vec<u8>,
+    /// The second, since 1970, from which the credential is void in any case; 0 if it has no end.
+    pub end: u64,
 }
 
 impl Reply {

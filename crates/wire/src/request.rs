@@ -470,6 +470,36 @@ pub enum Request {
     /// `Done`, once that is safe; `NotSupported` at another site than the first one, `AccessDenied`
     /// in a session of no site.
     LeaveSite,
+    /// Asks the first site for the charter of the volume, if it is not the one with this version,
+    /// and for the hash of all revocations. Reply: `Charter`; `NotSupported` at another site than
+    /// the first one, `AccessDenied` in a session of no site.
+    Charter {
+        /// The version that the asking site has; 0 for none.
+        known: u64,
+    },
+    /// Asks the first site for a page of its revocations: those in the parts that differ from the
+    /// asking site's, in the order of what they take back. Reply: `Revoked`; `Invalid` for a wrong
+    /// number of hashes, and as for [`Request::Charter`].
+    Revoked {
+        /// The hash of each part that the asking site has, one after another: 256 of 16 bytes.
+        parts: Vec<u8>,
+        /// The last one of the page before.
+        after: Option<[u8; 32]>,
+    },
+    /// Passes on to the first site a revocation that the asking one has made. Reply: `Unreached`,
+    /// once it is in force at each site that can be reached; `Invalid` if it is none, or one of a
+    /// root of the first site, `NoSpace`, and as for [`Request::Charter`].
+    PassRevocation {
+        /// The signed sentence: at most [`REVOCATION_BYTES`](crate::limits::REVOCATION_BYTES).
+        sentence: Vec<u8>,
+        /// The second, since 1970, from which the credential is void in any case; 0 if it has no
+        /// end.
+        end: u64,
+    },
+    /// Says to another site that the charter or the revocations of the first one have changed.
+    /// Reply: `Done`, once that site has asked, and no guest there uses what has ended;
+    /// `AccessDenied` in a session that is not the first site's.
+    CharterChanged,
     /// Lists the servers of the shared store: the one that answers, then the others in the order of
     /// their keys. Reply: `Servers`; `NotSupported` if the volume lies on none.
     Servers,
@@ -534,6 +564,10 @@ impl Request {
             | Self::SiteAddress { .. }
             | Self::SiteList { .. }
             | Self::LeaveSite
+            | Self::Charter { .. }
+            | Self::Revoked { .. }
+            | Self::PassRevocation { .. }
+            | Self::CharterChanged
             | Self::Servers => {}
         }
     }
@@ -590,6 +624,10 @@ impl Request {
             | Self::SiteAddress { .. }
             | Self::SiteList { .. }
             | Self::LeaveSite
+            | Self::Charter { .. }
+            | Self::Revoked { .. }
+            | Self::PassRevocation { .. }
+            | Self::CharterChanged
             | Self::Servers => None,
         }
     }
@@ -649,6 +687,10 @@ impl Request {
             | Self::SiteAddress { .. }
             | Self::SiteList { .. }
             | Self::LeaveSite
+            | Self::Charter { .. }
+            | Self::Revoked { .. }
+            | Self::PassRevocation { .. }
+            | Self::CharterChanged
             | Self::Servers => {}
         }
     }

@@ -237,6 +237,11 @@ pub trait SessionService: Service {
         then(Ok(()));
     }
 
+    /// Returns why no guest is served at the moment, for people; `None` if guests are served.
+    fn guests_wait(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the grant of a guest with this Ed25519 public key, at this address, by these
     /// credentials, from a root of the volume to the guest.
     ///

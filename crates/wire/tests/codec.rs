@@ -12,8 +12,8 @@ use pelago_wire::{
     AccessPage, AllocateMode, Attr, AuditPage, AuditPlace, Backing, Buffer, Code, Cookie, DataPath,
     DenialCause, DeniedRight, DirEntry, Entry, Error, FileKind, FileLock, Granted, GuestAccess,
     Handle, InodeId, Leases, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags,
-    OpenId, RenameFlags, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime, Time, VolumeStats,
-    Whence, WriteEra, WriteFlags, XattrFlags, limits,
+    OpenId, PassedRevocation, RenameFlags, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime,
+    Time, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -241,6 +241,12 @@ fn of_nodes() -> impl Strategy<Value = Request> {
             .prop_map(|address| Request::SiteAddress { address }),
         vec(any::<u8>(), 0..1000).prop_map(|text| Request::SiteList { text }),
         Just(Request::LeaveSite),
+        any::<u64>().prop_map(|known| Request::Charter { known }),
+        (vec(any::<u8>(), 0..=limits::REVOKED_PARTS_BYTES), option::of(any::<[u8; 32]>()))
+            .prop_map(|(parts, after)| Request::Revoked { parts, after }),
+        (vec(any::<u8>(), 0..=limits::REVOCATION_BYTES), any::<u64>())
+            .prop_map(|(sentence, end)| Request::PassRevocation { sentence, end }),
+        Just(Request::CharterChanged),
         (handle(), vec(vec(any::<u8>(), 1..200), 0..16), any::<u64>()).prop_map(
             |(node, chain, after)| Request::Access { node, chain, after: SessionId(after) }
         ),
@@ -418,6 +424,11 @@ fn audit_page() -> impl Strategy<Value = AuditPage> {
         .prop_map(|(lines, next)| AuditPage { lines, next })
 }
 
+fn passed_revocation() -> impl Strategy<Value = PassedRevocation> {
+    (vec(any::<u8>(), 0..=limits::REVOCATION_BYTES), any::<u64>())
+        .prop_map(|(sentence, end)| PassedRevocation { sentence, end })
+}
+
 /// `Reply` has no clone, so a strategy makes the bytes of one by a function.
 fn reply() -> impl Strategy<Value = Reply> {
     let entries = vec(dir_entry(), 0..4);
@@ -438,6 +449,12 @@ fn reply() -> impl Strategy<Value = Reply> {
         volume().prop_map(Reply::Volume),
         option::of(lock()).prop_map(Reply::Lock),
         vec("\\PC{0,100}", 0..4).prop_map(Reply::Servers),
+        vec("[a-z]{1,63}", 0..4).prop_map(Reply::Unreached),
+        (option::of(vec(any::<u8>(), 0..1000)), any::<[u8; 32]>())
+            .prop_map(|(text, revoked)| Reply::Charter { text, revoked }),
+        (vec(passed_revocation(), 0..5), any::<[u8; 32]>(), any::<bool>()).prop_map(
+            |(revocations, differing, more)| Reply::Revoked { revocations, differing, more }
+        ),
         access_page().prop_map(Reply::Access),
         audit_page().prop_map(Reply::Audited),
         vec(vec(any::<u8>(), 1..200), 0..16).prop_map(Reply::Issued),

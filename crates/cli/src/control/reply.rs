@@ -80,6 +80,8 @@ pub(crate) struct SiteLine {
     pub(crate) name: String,
     /// The site has joined; otherwise it is invited.
     pub(crate) has_joined: bool,
+    /// The key of its server; empty if it has not joined.
+    pub(crate) key: String,
     /// The address of its server, `HOST:PORT`; empty if it is unknown.
     pub(crate) address: String,
     /// Milliseconds since its server last sent something; `None` if no request was sent yet.
@@ -143,6 +145,7 @@ impl SiteLine {
             site,
             name,
             has_joined,
+            key,
             address,
             silent_ms,
             requests,
@@ -153,6 +156,7 @@ impl SiteLine {
             "site": site,
             "name": name,
             "joined": has_joined,
+            "key": key,
             "address": address,
             "silent_ms": silent_ms,
             "requests": requests,
@@ -166,6 +170,7 @@ impl SiteLine {
             site: u16::try_from(object["site"].as_u64()?).ok()?,
             name: object["name"].as_str()?.to_owned(),
             has_joined: object["joined"].as_bool()?,
+            key: object["key"].as_str()?.to_owned(),
             address: object["address"].as_str()?.to_owned(),
             silent_ms: object["silent_ms"].as_u64(),
             requests: object["requests"].as_u64()?,
@@ -180,6 +185,7 @@ impl SiteLine {
             site: 1,
             name: "berlin".to_owned(),
             has_joined: true,
+            key: "pelago1key".to_owned(),
             address: "10.0.0.2:7440".to_owned(),
             silent_ms: Some(40),
             requests: 7,

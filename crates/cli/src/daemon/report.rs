@@ -191,6 +191,7 @@ pub(super) fn sites(server: &Server) -> SitesReport {
         site: site.site,
         name: site.name,
         has_joined: site.has_joined,
+        key: site.key.map(|key| PublicKey::new(key).to_string()).unwrap_or_default(),
         address: site.address,
         requests: site.requests,
         stale_answers: site.stale_answers,

@@ -8,7 +8,7 @@ use pelago_net::clients::KeyName;
 use pelago_net::key::{KeyTextError, PublicKey};
 use pelago_store::clock;
 use pelago_store::volume::VolumeId;
-use pelago_wire::{Code, Error, Request};
+use pelago_wire::{Code, Error, Reply, Request};
 use serde_json::json;
 
 use super::key::own_key;
@@ -149,12 +149,14 @@ fn revoke_key(args: &Args, taken: &PublicKey) -> Outcome<()> {
     let key = own_key()?;
     let subject = Principal(*taken.as_bytes());
     let sentence = Revocation::sign(volume_id(&dir)?, subject, now(), &key.signing_key());
-    of_volume(&dir, sentence, "a root is taken out of the file `policy` of the volume instead")?;
+    let invalid = "a root is taken out of the file `policy` of the volume instead";
+    let unreached = of_volume(&dir, sentence, invalid)?;
     if args.json {
         return output::print_json(&json!({
             "version": json::VERSION,
             "revoked": taken.to_string(),
             "name": name.map(KeyName::as_str),
+            "unreached": unreached,
         }));
     }
     let who = described(taken, name);
@@ -163,7 +165,8 @@ fn revoke_key(args: &Args, taken: &PublicKey) -> Outcome<()> {
         false => String::new(),
     };
     output::print(&format!(
-        "revoked   {who}: it is no guest any more, and what it has shared on is void\n{machine}"
+        "revoked   {who}: it is no guest any more, and what it has shared on is void\n{machine}{}",
+        not_reached(&unreached)
     ))
 }
 
@@ -190,8 +193,19 @@ fn revoke_credential(args: &Args) -> Outcome<()> {
         (Some(dir), _) => ServerSession::of_volume(&locate::find(Some(dir), None)?.dir)?,
         (None, None) => ServerSession::of_volume(&volume_of(&chain.last.share)?)?,
     };
-    ask(&session, sentence, texts, elsewhere)?;
-    print(args, &chain, revoked)
+    let unreached = ask(&session, sentence, texts, elsewhere)?;
+    print(args, &chain, revoked, &unreached)
+}
+
+/// Returns a line for each office in which what was taken back may still be in use.
+fn not_reached(offices: &[String]) -> String {
+    let line = |office: &String| {
+        format!(
+            "not yet   in {office}, which was not reached: it is in force there before a guest is \
+             served once the line is back, and a day after it was cut no guest is\n"
+        )
+    };
+    offices.iter().map(line).collect()
 }
 
 /// Returns the folder of a credential's volume, if it is up and mounted on this machine.
@@ -207,47 +221,57 @@ fn volume_of(share: &Grant) -> Outcome<PathBuf> {
 }
 
 /// Prints that the credential with this id is taken back.
-fn print_id(args: &Args, id: &CredentialId) -> Outcome<()> {
+fn print_id(args: &Args, id: &CredentialId, unreached: &[String]) -> Outcome<()> {
     match args.json {
         true => output::print_json(&json!({
             "version": json::VERSION,
             "revoked": id.to_string(),
+            "unreached": unreached,
         })),
-        false => output::print(&format!("revoked   {id}: it grants nothing any more\n")),
+        false => output::print(&format!(
+            "revoked   {id}: it grants nothing any more\n{}",
+            not_reached(unreached)
+        )),
     }
 }
 
-fn print(args: &Args, chain: &Chain, revoked: &Link) -> Outcome<()> {
+fn print(args: &Args, chain: &Chain, revoked: &Link, unreached: &[String]) -> Outcome<()> {
     if args.json {
-        return print_id(args, &revoked.credential.id());
+        return print_id(args, &revoked.credential.id(), unreached);
     }
     let file = args.what.display();
-    output::print(&match chain.links().count() {
+    let said = match chain.links().count() {
         1 => format!("revoked   {file}: it grants nothing any more\n"),
         _ => format!(
             "revoked   {file}: it grants nothing any more\n\
              was       {}\n",
             revoked.words()
         ),
-    })
+    };
+    output::print(&format!("{said}{}", not_reached(unreached)))
 }
 
-/// Sends a revocation to the server of the volume in `dir`, over its socket.
-fn of_volume(dir: &Path, sentence: String, invalid: &'static str) -> Outcome<()> {
+/// Sends a revocation to the server of the volume in `dir`, over its socket. Returns the offices
+/// that were not reached.
+fn of_volume(dir: &Path, sentence: String, invalid: &'static str) -> Outcome<Vec<String>> {
     ask(&ServerSession::of_volume(dir)?, sentence, Vec::new(), invalid)
 }
 
-/// Sends a revocation; of a guest with the text of the credential. `invalid` is the hint if the
-/// server does not take the sentence as one.
+/// Sends a revocation; of a guest with the text of the credential. Returns the offices that were
+/// not reached. `invalid` is the hint if the server does not take the sentence as one.
 fn ask(
     session: &ServerSession,
     sentence: String,
     texts: Vec<String>,
     invalid: &'static str,
-) -> Outcome<()> {
+) -> Outcome<Vec<String>> {
     let chain = texts.into_iter().map(String::into_bytes).collect();
     let answer = session.ask(Request::Revoke { sentence: sentence.into_bytes(), chain })?;
-    answer.map(drop).map_err(|source: Error| {
+    let answer = answer.and_then(|reply| match reply {
+        Reply::Unreached(offices) => Ok(offices),
+        _ => Err(Code::Bug.into()),
+    });
+    answer.map_err(|source: Error| {
         let hint = match source.code {
             Code::AccessDenied if session.is_guest => {
                 "a root of the volume can take it back, there; with `--mount` who has the right `a`"

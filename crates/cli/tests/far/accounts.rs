@@ -389,6 +389,15 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::SiteAddress => Request::SiteAddress { address: long_address() },
         Operation::SiteList => Request::SiteList { text: vec![b'x'; limits::SITE_LIST_BYTES] },
         Operation::LeaveSite => Request::LeaveSite,
+        Operation::Charter => Request::Charter { known: at },
+        Operation::Revoked => {
+            let parts = vec![b'x'; limits::REVOKED_PARTS_BYTES];
+            Request::Revoked { parts, after: Some([7; 32]) }
+        }
+        Operation::PassRevocation => {
+            Request::PassRevocation { sentence: vec![b'x'; limits::REVOCATION_BYTES], end: at }
+        }
+        Operation::CharterChanged => Request::CharterChanged,
         Operation::Servers => Request::Servers,
         Operation::Attach => {
             Request::Attach { chain: vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3] }

@@ -4,6 +4,7 @@ mod changes;
 mod client;
 mod copies;
 mod errors;
+mod guests;
 pub(crate) mod office;
 mod paths;
 mod ringer;

@@ -379,9 +379,10 @@ fn a_guest_reads_what_the_other_office_writes() {
     // A folder of the other office in it is not granted by this one.
     let entered = tried(&guest, "ls ~/shared/berlin");
     assert!(entered.err.contains("not supported"), "{entered:?}");
-    // A folder is shared in the office that is its home.
+    // Only a root of the first office shares what another office has.
     let wrong = tried(&offices.berlin, &format!("pelago share ~/berlin/files/docs --to {key}"));
-    assert!(wrong.err.contains("has its home in another office"), "{wrong:?}");
+    assert!(wrong.err.contains("is no root of the first office"), "{wrong:?}");
+    assert!(wrong.err.contains("share it in the office first"), "{wrong:?}");
     let own = format!("pelago share ~/berlin/files/own --to {key} > ~/own.cred");
     offices.berlin.types(&own);
     offices.first.types("pelago revoke ~/docs.cred -V ~/pelago");

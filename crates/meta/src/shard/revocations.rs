@@ -42,6 +42,19 @@ impl Shard {
         Ok(credentials)
     }
 
+    /// Returns one revoked credential; `None` without a row, or if that is damaged.
+    ///
+    /// # Errors
+    /// Those of the table.
+    pub fn revocation(&self, id: [u8; 32]) -> Result<Option<RevokedCredential>, Error> {
+        let value = self.table.get(&key::revocation(id));
+        let value = value.map_err(|error| table_failed("reading a revocation", &error))?;
+        Ok(value.and_then(|value| {
+            let (_, row) = RevocationRow::decode(&value).ok()?;
+            Some(RevokedCredential { id, sentence: row.sentence.to_vec(), end: row.end })
+        }))
+    }
+
     /// Writes the row of a revoked credential; that of a root also on a full disk. Deletes the rows
     /// of `ended` ones. The caller puts the revocation in force.
     ///

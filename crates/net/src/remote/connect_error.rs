@@ -81,7 +81,8 @@ pub(super) const fn is_passing(error: &ConnectError) -> bool {
                 | RefusalCode::TooManySessions
                 | RefusalCode::TooManyOfPeer
                 | RefusalCode::TooManyStrangers
-                | RefusalCode::NotOwner,
+                | RefusalCode::NotOwner
+                | RefusalCode::NotCurrent,
             ..
         })
     )

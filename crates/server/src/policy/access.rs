@@ -15,7 +15,6 @@ use super::chain::{Chain, Link};
 use super::decision::Question;
 use super::explain::{denied, letter};
 use super::roots::Roots;
-use super::scope::may_read;
 use super::{Guest, Policy, QUESTION_STEPS, User};
 
 /// The steps that all reasons for one chain may take.
@@ -251,7 +250,7 @@ impl Policy {
         let AccessTo { shard, position, .. } = node;
         let policy = self.roots.as_ref().and_then(Roots::policy).ok_or(Code::Stale)?;
         let (_, moment) = self.now();
-        let reads_names = holder.chain.reads_name || may_read(&policy, attribute::NAME);
+        let reads_names = holder.chain.reads_name || policy.may_read(attribute::NAME);
         let mut dirs = Vec::new();
         for dir in &position.dirs {
             let ancestors = shard.ancestors(*dir, position.directory_moves)?;

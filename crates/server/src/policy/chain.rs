@@ -8,7 +8,7 @@ use pelago_keynote::{
 use pelago_store::volume::VolumeId;
 use pelago_wire::{GuestRefusal, limits};
 
-use super::roots::Roots;
+use super::roots::{Policies, Roots};
 use super::scope::{grants_all_below, may_read, only_seeks_ancestors};
 
 /// The limit for the regular expressions of a chain, in positions. A share of Pelago has 256 of
@@ -126,7 +126,7 @@ impl Chain {
 
     /// Returns whether each link leads from a root of this policy to the guest, as when it was
     /// read.
-    pub(super) fn is_connected(&self, policy: &Assertion, principal: &Principal) -> bool {
+    pub(super) fn is_connected(&self, policy: &Policies, principal: &Principal) -> bool {
         are_connected(&self.links, policy, principal)
     }
 
@@ -186,8 +186,8 @@ fn folders_of(links: &[Link]) -> Option<Box<[u64]>> {
 
 /// Returns whether each link is signed by a root or by a licensee of a link before, licenses the
 /// guest or a signer after, and is there once.
-fn are_connected(links: &[Link], policy: &Assertion, principal: &Principal) -> bool {
-    let is_root = |key: &Principal| policy.licensees().keys().any(|root| root == *key);
+fn are_connected(links: &[Link], policy: &Policies, principal: &Principal) -> bool {
+    let is_root = |key: &Principal| policy.has(key);
     links.iter().enumerate().all(|(at, link)| {
         let mut before = links.iter().take(at);
         let mut after = links.iter().skip(at + 1);

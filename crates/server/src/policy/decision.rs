@@ -11,24 +11,22 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use pelago_keynote::share::{APPLICATION, attribute};
-use pelago_keynote::{
-    Action, Assertion, ComplianceQuery, IssuingLicence, Principal, Reads, Right, Values,
-};
+use pelago_keynote::{Action, ComplianceQuery, IssuingLicence, Principal, Reads, Right, Values};
 use pelago_meta::shard::Ancestors;
 use pelago_wire::{InodeId, Name, Operation};
 
 use super::QUESTION_STEPS;
 use super::chain::{Chain, Link};
 use super::moment::Moment;
-use super::scope::only_seeks_ancestors;
+use super::roots::Policies;
 
 /// The steps that a share of Pelago takes each time it is asked.
 const LINK_STEPS: u32 = 10;
 
 /// A question of rights, but for the right itself.
 pub(super) struct Question<'a> {
-    /// The policy of the volume.
-    pub(super) policy: &'a Assertion,
+    /// The policies of the volume.
+    pub(super) policy: &'a Policies,
     pub(super) chain: &'a Chain,
     pub(super) principal: Principal,
     /// The operation that needs the right; `None` for people who ask about any.
@@ -93,7 +91,7 @@ impl Question<'_> {
             return Decision { is_granted: false, reads };
         }
         // The authorizers whose links count. Each round adds one at least; a circle adds none.
-        let mut granting: BTreeSet<Principal> = self.policy.licensees().keys().collect();
+        let mut granting: BTreeSet<Principal> = self.policy.keys().collect();
         let signers: BTreeSet<Principal> = links.iter().map(|link| link.authorizer).collect();
         loop {
             let others: Vec<Principal> = signers.difference(&granting).copied().collect();
@@ -115,7 +113,7 @@ impl Question<'_> {
 
     /// Returns whether the directories that are known suffice: an unknown one is no.
     fn can_be_decided(&self) -> bool {
-        self.ancestors.is_complete || (only_seeks_ancestors(self.policy) && self.chain.only_seeks)
+        self.ancestors.is_complete || (self.policy.only_seek_ancestors() && self.chain.only_seeks)
     }
 
     /// Returns whether these links give a right to a principal.
@@ -136,7 +134,7 @@ impl Question<'_> {
         };
         let query = ComplianceQuery { action: &action, requesters: &[principal], values: &values };
         let assertions = links.iter().map(|link| &link.assertion);
-        let answer = query.ask_within(budget, std::iter::once(self.policy).chain(assertions));
+        let answer = query.ask_within(budget, self.policy.assertions().chain(assertions));
         reads.merge(answer.reads);
         answer.value == values.max()
     }

@@ -48,7 +48,7 @@ impl Policy {
             |chain: &Chain| !chain.is_of_shares || chain.has_end && chain.id != guest.chain.id;
         let is_plain = !guest.any_chain(prevents);
         let policy = self.roots.as_ref().and_then(Roots::policy);
-        is_plain && policy.is_some_and(|policy| policy.conditions().is_none())
+        is_plain && policy.is_some_and(|policy| !policy.has_conditions())
     }
 
     /// Returns the sessions of guests whose rights change if something moves from a directory into

@@ -33,7 +33,7 @@ pub(super) struct InForceRevocation {
 
 impl InForceRevocation {
     /// Returns whether the credential has ended so long ago that a row for it is of no use.
-    fn has_ended(&self, now: u64) -> bool {
+    pub(super) fn has_ended(&self, now: u64) -> bool {
         self.end != 0 && self.end.saturating_add(KEPT_SECONDS) < now
     }
 }
@@ -124,6 +124,30 @@ impl Policy {
             return Err(Code::Invalid.into());
         }
         let end = end_of(&revocation.subject, texts);
+        self.add_room(&revocation, is_of_root, end)
+    }
+
+    /// Returns a revocation that another site has made, whose signer may be a root, if there is
+    /// room for it.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(super) fn with_room(&self, revocation: &Revocation, end: u64) -> Result<Revoked, Error> {
+        let is_of_root =
+            self.is_root(&revocation.by) && !self.revoked.read().contains_key(&revocation.by.0);
+        self.add_room(revocation, is_of_root, end)
+    }
+
+    /// Returns a revocation, with those that make room for it.
+    ///
+    /// # Errors
+    /// `NoSpace` if too much is revoked.
+    fn add_room(
+        &self,
+        revocation: &Revocation,
+        is_of_root: bool,
+        end: u64,
+    ) -> Result<Revoked, Error> {
         let (now, _) = self.now();
         // The signer has another clock, so that one wrong clock alone drops nothing.
         let now = now.min(revocation.at);

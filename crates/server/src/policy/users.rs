@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nix::unistd::{Uid, User as Account, getgrouplist};
+use parking_lot::RwLock;
 use pelago_keynote::Principal;
 use pelago_keynote::key::named::{NamedKeys, UserRef};
 use pelago_store::folder::Folder;
@@ -31,14 +33,26 @@ pub(crate) struct User {
 }
 
 /// The users to whom keys are bound.
-type Bound = Arc<HashMap<Principal, Arc<User>>>;
+#[derive(Default)]
+struct Bound {
+    users: HashMap<Principal, Arc<User>>,
+    /// The text of the list.
+    text: String,
+}
+
+/// The users to whom the charter binds keys; `None` for one whom this machine does not have.
+type BoundElsewhere = HashMap<Principal, Option<Arc<User>>>;
 
 /// The users as whom guests act, which follow changes of the file.
 ///
 /// Accounts are looked up when the file is read, and not again before it changes: a request of a
 /// guest must not wait for a directory of accounts.
 pub(super) struct Users {
-    file: Watched<Bound>,
+    file: Watched<Arc<Bound>>,
+    /// What the first site says of further keys.
+    elsewhere: RwLock<Arc<BoundElsewhere>>,
+    /// The number of changes of `elsewhere`.
+    changes_elsewhere: AtomicU64,
     /// The user of the volume.
     of_volume: OnceLock<Arc<User>>,
 }
@@ -46,20 +60,45 @@ pub(super) struct Users {
 impl Users {
     pub(super) fn new(folder: Folder) -> Self {
         let source = Source { name: volume::KEYS, what: "the keys", limit: KEYS_BYTES, read };
-        Self { file: Watched::new(folder, source), of_volume: OnceLock::new() }
+        Self {
+            file: Watched::new(folder, source),
+            elsewhere: RwLock::default(),
+            changes_elsewhere: AtomicU64::new(0),
+            of_volume: OnceLock::new(),
+        }
+    }
+
+    /// Returns the text of the list that is in force; `None` if there is none that can be used.
+    pub(super) fn text(&self) -> Option<String> {
+        let state = self.file.checked();
+        state.is_known.then(|| state.content.text.clone())
+    }
+
+    /// Puts the list of the first site in force beside the own one, which goes first. A user whom
+    /// this machine does not have is nobody here: the key has no guest.
+    ///
+    /// # Errors
+    /// If it is no list. Nothing has changed then.
+    pub(super) fn set_elsewhere(&self, text: &str) -> Result<(), String> {
+        let bound = read_elsewhere(text)?;
+        *self.elsewhere.write() = Arc::new(bound);
+        self.changes_elsewhere.fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
 
     /// Returns the number of changes of the file, at this present time.
     #[inline]
     pub(super) fn changes(&self, now: Time) -> u64 {
-        self.file.changes(now)
+        // Both only grow.
+        self.file.changes(now) + self.changes_elsewhere.load(Ordering::Acquire)
     }
 
     /// Returns the user as whom a guest with this key and chain acts: that of the nearest key
     /// towards the root that is bound to a user, else that of the volume.
     ///
     /// `None` if there is no list that can be used yet: the volume's user may do more than the one
-    /// whom it binds. `None` too if several paths lead to different users: each would be cut by the
+    /// whom it binds. `None` too if the first site binds one of the keys to a user whom this
+    /// machine does not have, or if several paths lead to different users: each would be cut by the
     /// modes of one user, and the guest would act with the envelope of both.
     pub(super) fn of_chain(
         &self,
@@ -71,6 +110,7 @@ impl Users {
             let state = self.file.checked();
             state.is_known.then(|| Arc::clone(&state.content))?
         };
+        let elsewhere = Arc::clone(&self.elsewhere.read());
         // The users of each link; a link is signed by a root, or by a licensee of links before.
         let mut of_links: Vec<Vec<Arc<User>>> = Vec::with_capacity(chain.links.len());
         let licences: Vec<&Link> = chain
@@ -81,11 +121,16 @@ impl Users {
         for link in &chain.links {
             let key = &link.authorizer;
             let is_licence = licences.iter().any(|licence| licence.id == link.id);
-            of_links.push(match bound.get(key) {
+            let of_key = bound.users.get(key).map(Some).or_else(|| {
+                let found = elsewhere.get(key)?;
+                Some(found.as_ref())
+            });
+            of_links.push(match of_key {
                 // The maker of a node goes on as the user as whom it has made that, by the chain
                 // to which the credential is bound.
                 _ if is_licence || link.is_issued_by(&licences) => Vec::new(),
-                Some(user) => vec![Arc::clone(user)],
+                Some(Some(user)) => vec![Arc::clone(user)],
+                Some(None) => return None,
                 None if is_root(key) => vec![self.of_volume()],
                 None => users_above(chain, &of_links, key),
             });
@@ -127,16 +172,36 @@ fn users_above(chain: &Chain, of_links: &[Vec<Arc<User>>], key: &Principal) -> V
     found
 }
 
+/// Parses a list.
+fn parse(text: &str) -> Result<NamedKeys, String> {
+    NamedKeys::parse(text).map_err(|error| {
+        let line = error.line;
+        format!("line {line}: {}: correct or remove it", error.source)
+    })
+}
+
+/// Reads the list of the first site, and looks up those of its users whom this machine has.
+fn read_elsewhere(text: &str) -> Result<BoundElsewhere, String> {
+    let list = parse(text)?;
+    let mut bound = HashMap::new();
+    for (line, named) in list.lines() {
+        let Some(user) = &named.user else { continue };
+        let found = find(user).map(Arc::new);
+        let found = found.inspect_err(|problem| {
+            tracing::warn!(line, problem, "a key of the first office has no guest here");
+        });
+        bound.insert(Principal(*named.key.as_bytes()), found.ok());
+    }
+    Ok(bound)
+}
+
 /// Reads the list, and looks up its users.
-fn read(text: &[u8]) -> Result<Bound, String> {
+fn read(text: &[u8]) -> Result<Arc<Bound>, String> {
     let text = str::from_utf8(text).ok().filter(|text| text.len() <= KEYS_BYTES);
     let text = text.ok_or_else(|| {
         format!("it is not a text of at most {KEYS_BYTES} bytes: restore or shorten it")
     })?;
-    let list = NamedKeys::parse(text).map_err(|error| {
-        let line = error.line;
-        format!("line {line}: {}: correct or remove it", error.source)
-    })?;
+    let list = parse(text)?;
     let mut bound = HashMap::new();
     // A user is looked up once, whose name many lines may have.
     let mut users: HashMap<&UserRef, Arc<User>> = HashMap::new();
@@ -153,7 +218,7 @@ fn read(text: &[u8]) -> Result<Bound, String> {
         };
         bound.insert(Principal(*named.key.as_bytes()), found);
     }
-    Ok(Arc::new(bound))
+    Ok(Arc::new(Bound { users: bound, text: text.to_owned() }))
 }
 
 /// Finds a user and its groups.

@@ -51,6 +51,8 @@ pub struct Options {
     /// The longest wait of a request for another site. A site that was silent for that long gets no
     /// requests.
     pub remote_timeout: Duration,
+    /// The time for which a site serves guests although it cannot reach the first one.
+    pub guests_alone: Duration,
     /// Bytes of the disk that copies of other sites' files may take; 0 keeps none, and removes
     /// those that there are.
     pub copy_bytes: u64,
@@ -84,6 +86,7 @@ impl Default for Options {
             owner: Owner { uid: uid.as_raw(), gid: gid.as_raw() },
             joining: None,
             remote_timeout: REMOTE_TIMEOUT,
+            guests_alone: limits::CHARTER_ALONE,
             copy_bytes: 0,
             passthrough: Passthrough::Auto,
             // The sessions of clients that stay away end before that.

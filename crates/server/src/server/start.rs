@@ -191,6 +191,7 @@ fn recover(
     let of_policy = folder.clone().or(guests);
     let policy = Arc::new(Policy::new(parts.volume, of_policy, revoked, audited));
     let sites = sites(&parts, folder, &shard, &durability, of_sites, &options);
+    policy.load_charter(sites.is_first());
     let core = Core {
         host,
         grace: grace(&sessions, &options),
@@ -234,6 +235,7 @@ fn sites(
         rows,
         timeout: options.remote_timeout,
         copy_bytes: (!options.read_only).then_some(options.copy_bytes),
+        guests_alone: options.guests_alone,
     }))
 }
 

@@ -64,6 +64,7 @@ impl Dispatcher {
             outcome @ Ok(
                 Outcome::WhenSafe(..)
                 | Outcome::WhenRevoked(_)
+                | Outcome::WhenCurrent
                 | Outcome::WhenFound(_)
                 | Outcome::WhenLocked(..),
             ) => {
@@ -136,15 +137,19 @@ impl Dispatcher {
                 };
                 durability.when_safe(durability.done(), invalidations, Box::new(answer));
             }
-            Ok(Outcome::WhenRevoked(reply)) => {
+            Ok(Outcome::WhenRevoked(passed_on)) => {
                 let dispatcher = Arc::clone(self);
                 self.end_guests(move || {
-                    let durability = &dispatcher.parts.durability;
+                    let durability = Arc::clone(&dispatcher.parts.durability);
                     let done = done.into_done();
-                    let answer = move |safe: Result<(), Error>| done(safe.map(|()| reply));
+                    let answer = move |safe: Result<(), Error>| match safe {
+                        Ok(()) => dispatcher.reach_sites(passed_on, done),
+                        Err(error) => done(Err(error)),
+                    };
                     durability.when_safe(durability.done(), invalidations, Box::new(answer));
                 });
             }
+            Ok(Outcome::WhenCurrent) => self.parts.sites.gate.wait(done.into_done()),
             Ok(Outcome::WhenFound(ino)) => self.find_by_id.find(ino, done),
             Ok(Outcome::WhenLocked(request, number)) => {
                 self.locks.set_or_wait(&request, number, done);
@@ -304,6 +309,8 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         }
         Request::Access { chain, .. } => chain.iter().map(Vec::len).sum(),
         Request::SiteList { text } => text.len(),
+        Request::Revoked { parts, .. } => parts.len(),
+        Request::PassRevocation { sentence, .. } => sentence.len(),
         Request::Lookup { .. }
         | Request::Parent { .. }
         | Request::Find { .. }
@@ -347,6 +354,8 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         | Request::RemoveNamedDir { .. }
         | Request::SiteAddress { .. }
         | Request::LeaveSite
+        | Request::Charter { .. }
+        | Request::CharterChanged
         | Request::Servers => 0,
     };
     own + bytes.len()

@@ -151,6 +151,10 @@ impl Executor<'_> {
             Request::SiteAddress { address } => self.site_address(address),
             Request::SiteList { text } => self.site_list(text),
             Request::LeaveSite => self.leave_site(),
+            Request::Charter { known } => self.charter(*known),
+            Request::Revoked { parts, after } => self.revoked(parts, after.as_ref()),
+            Request::PassRevocation { sentence, end } => self.pass_revocation(sentence, *end),
+            Request::CharterChanged => self.charter_changed(),
             Request::Servers => self.servers(),
         }
     }

@@ -23,6 +23,7 @@ use smallvec::smallvec;
 use super::{Dispatcher, Submission};
 use crate::completion::deliver;
 use crate::policy::{Guest, RightSet, Terms, User};
+use crate::sites::GuestService;
 use rights::Subjects;
 
 mod audited;
@@ -64,6 +65,46 @@ impl Dispatcher {
     /// Carries out a request of a guest, or refuses it.
     #[cold]
     pub(super) fn dispatch_for_guest(
+        self: &Arc<Self>,
+        guest: Arc<Guest>,
+        context: &Context,
+        submission: Submission<'_>,
+    ) -> Option<Result<Reply, Error>> {
+        match self.parts.sites.serves_guests() {
+            GuestService::Yes => self.dispatch_for_current_guest(guest, context, submission),
+            GuestService::Asking => {
+                self.park_guest(guest, context, submission);
+                None
+            }
+            GuestService::Alone(_) => Some(Err(Code::HostDown.into())),
+        }
+    }
+
+    /// Has a request of a guest wait until this site knows what was taken back.
+    fn park_guest(
+        self: &Arc<Self>,
+        guest: Arc<Guest>,
+        context: &Context,
+        submission: Submission<'_>,
+    ) {
+        let Submission { request, bulk, later } = submission;
+        let dispatcher = Arc::clone(self);
+        let context = *context;
+        let bytes = bulk.into_bytes();
+        let done = later();
+        self.parts.sites.gate.park(Box::new(move || {
+            if dispatcher.parts.sites.serves_guests() != GuestService::Yes {
+                return done(Err(Code::TimedOut.into()));
+            }
+            deliver(done, |later| {
+                let submission = Submission { request, bulk: Bulk::Owned(bytes), later };
+                dispatcher.dispatch_for_current_guest(guest, &context, submission)
+            });
+        }));
+    }
+
+    /// Carries out a request of a guest, or refuses it, at a site that knows what was taken back.
+    fn dispatch_for_current_guest(
         self: &Arc<Self>,
         guest: Arc<Guest>,
         context: &Context,
@@ -274,8 +315,25 @@ impl GuestCall {
         }
     }
 
+    /// Answers a request whose result came later, once this site knows what was taken back.
+    fn finish(self, granted: Granted, result: Result<Reply, Error>, done: Done) {
+        let dispatcher = Arc::clone(&self.dispatcher);
+        let sites = &dispatcher.parts.sites;
+        match sites.serves_guests() {
+            GuestService::Yes => self.finish_now(granted, result, done),
+            GuestService::Alone(_) => done(Err(Code::HostDown.into())),
+            GuestService::Asking => sites.gate.park(Box::new(move || {
+                let sites = &self.dispatcher.parts.sites;
+                match sites.serves_guests() == GuestService::Yes {
+                    true => self.finish_now(granted, result, done),
+                    false => done(Err(Code::TimedOut.into())),
+                }
+            })),
+        }
+    }
+
     /// Answers a request whose result came later; repeats it if the node has moved.
-    fn finish(mut self, granted: Granted, mut result: Result<Reply, Error>, done: Done) {
+    fn finish_now(mut self, granted: Granted, mut result: Result<Reply, Error>, done: Done) {
         match self.check_answer(&granted, &mut result) {
             Answered::Yes => return done(result),
             Answered::NodeMoved => self.attempt += 1,

@@ -88,6 +88,10 @@ impl Executor<'_> {
             | Request::SiteAddress { .. }
             | Request::SiteList { .. }
             | Request::LeaveSite
+            | Request::Charter { .. }
+            | Request::Revoked { .. }
+            | Request::PassRevocation { .. }
+            | Request::CharterChanged
             | Request::Servers => self.execute_new(request),
         }
     }

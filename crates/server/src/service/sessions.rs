@@ -72,6 +72,10 @@ impl SessionService for LocalService {
         Ok(())
     }
 
+    fn guests_wait(&self) -> Option<String> {
+        self.dispatcher.guests_wait()
+    }
+
     fn admit_guest(
         &self,
         principal: &[u8; 32],

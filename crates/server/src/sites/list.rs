@@ -30,6 +30,7 @@ const _: () = assert!(
         && SITE_LIST_BYTES == limits::SITE_LIST_BYTES
         && SITE_ADDRESS_BYTES == limits::SITE_ADDRESS_BYTES
         && SITE_NAME_BYTES == rows::SITE_NAME_BYTES
+        && SITE_NAME_BYTES == limits::SITE_NAME_BYTES
 );
 
 /// The list of the sites, as it is known here.

@@ -16,7 +16,7 @@ pub(super) struct Line {
     service: Arc<dyn LeasedService>,
     /// The silence after which requests are refused.
     silent: Duration,
-    /// Number of requests that were sent.
+    /// Number of requests that were sent, without those that come at intervals.
     sent: AtomicU64,
 }
 
@@ -52,7 +52,10 @@ impl Line {
         if self.silence().is_some_and(|silence| silence >= after) {
             return Err(Code::HostDown.into());
         }
-        self.sent.fetch_add(1, Ordering::Relaxed);
+        // As heartbeats, the questions what was taken back are asked for no program.
+        if !matches!(request, Request::Charter { .. }) {
+            self.sent.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(())
     }
 }

@@ -89,6 +89,10 @@ const fn rule(operation: Operation) -> Rule {
         Operation::SiteAddress
         | Operation::SiteList
         | Operation::LeaveSite
+        | Operation::Charter
+        | Operation::Revoked
+        | Operation::PassRevocation
+        | Operation::CharterChanged
         | Operation::Servers => Rule::Never,
     }
 }
@@ -156,6 +160,10 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::SiteAddress
         | Operation::SiteList
         | Operation::LeaveSite
+        | Operation::Charter
+        | Operation::Revoked
+        | Operation::PassRevocation
+        | Operation::CharterChanged
         | Operation::Servers => about_node(operation, target),
     }
 }
@@ -270,6 +278,12 @@ fn about_node(operation: Operation, target: Target) -> Request {
         Operation::SiteAddress => Request::SiteAddress { address: b"h:1".to_vec() },
         Operation::SiteList => Request::SiteList { text: b"Pelago-Sites: 1\n".to_vec() },
         Operation::LeaveSite => Request::LeaveSite,
+        Operation::Charter => Request::Charter { known: 0 },
+        Operation::Revoked => Request::Revoked { parts: vec![0; 4096], after: None },
+        Operation::PassRevocation => {
+            Request::PassRevocation { sentence: b"garbage".to_vec(), end: 0 }
+        }
+        Operation::CharterChanged => Request::CharterChanged,
         Operation::Servers => Request::Servers,
         other => panic!("{other:?} names no node"),
     }

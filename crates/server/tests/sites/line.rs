@@ -36,7 +36,7 @@ pub(super) struct Ends {
     pub(super) is_cut: Arc<AtomicBool>,
     /// Nothing has come for a while, and the leases still last.
     pub(super) is_silent: Arc<AtomicBool>,
-    /// Requests that were sent.
+    /// Requests that were sent, without those that come at intervals.
     pub(super) sent: Arc<AtomicU64>,
     /// The steps of changes of two sites that are lost. Their callers hear that they were
     /// interrupted.
@@ -68,7 +68,9 @@ impl Line {
     /// Sends a request. `leases` are asked for on its answer.
     fn send(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
         let Ends { there, session, sent, losing, .. } = &self.0;
-        sent.fetch_add(1, Ordering::AcqRel);
+        if !matches!(request, Request::Charter { .. }) {
+            sent.fetch_add(1, Ordering::AcqRel);
+        }
         let Some(there) = there.upgrade() else {
             return done(Err(Code::TimedOut.into()), Granted::default());
         };
@@ -206,13 +208,18 @@ pub(super) type HolderOf = Arc<Mutex<Option<Weak<dyn LeaseHolder>>>>;
 pub(super) struct Recalls {
     pub(super) service: Arc<dyn SessionService>,
     pub(super) holders: Mutex<HashMap<SessionId, HolderOf>>,
+    /// The sessions from which something was recalled.
+    pub(super) sent: Mutex<Vec<SessionId>>,
 }
 
 impl Recalls {
     /// Returns those of a server, which has them recalled from now on.
     pub(super) fn of(server: &Server) -> Arc<Self> {
-        let recalls =
-            Arc::new(Self { service: server.session_service(), holders: Mutex::default() });
+        let recalls = Arc::new(Self {
+            service: server.session_service(),
+            holders: Mutex::default(),
+            sent: Mutex::default(),
+        });
         let connections: Weak<dyn Connections> = Arc::<Self>::downgrade(&recalls);
         recalls.service.set_connections(connections);
         recalls
@@ -225,6 +232,7 @@ impl Connections for Recalls {
     fn resume(&self) {}
 
     fn recall(&self, session: SessionId, number: u64, recalled: &Recalled) {
+        self.sent.lock().push(session);
         let service = Arc::clone(&self.service);
         let answer = Box::new(move || service.recalled(session, number));
         let holder = self.holders.lock().get(&session).cloned();

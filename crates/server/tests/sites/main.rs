@@ -6,6 +6,7 @@
 mod ancestry;
 mod copies;
 mod elsewhere;
+mod guests;
 mod joining;
 mod leases;
 mod line;

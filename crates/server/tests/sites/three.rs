@@ -1,13 +1,15 @@
 //! Three sites: each reaches both others, and knows them by the list of the first one.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pelago_keynote::{ListedSite, SiteList};
+use pelago_keynote::{Credential, Grant, ListedSite, Principal, Revocation, SiteList, policy};
 use pelago_server::{InviteError, Joining, LeaveError, Neighbour, Options, Server};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{Code, Handle, LeasedService, NewMode, Reply, Request, SessionId, SitePeer};
 
+use super::guests::admit;
 use super::line::{Ends, Line, Recalls};
 use super::world::{
     FAR, ask, begin, client, founded, key, lookup, options, public, refusal, sentence, wait_for,
@@ -293,4 +295,62 @@ fn two_sites_work_on_without_the_first_one() {
     let deep = three.make_dir(1, rome, "deep").unwrap();
     assert_eq!(lookup(&three.servers[2], rome, "deep"), Ok(deep));
     three.remove_dir(2, rome, "deep").unwrap();
+}
+
+/// What one of three takes back is in force at all, and who cannot be reached is named.
+#[test]
+fn what_one_of_three_takes_back_is_in_force_at_all() {
+    const ROOT: u8 = 61;
+    let three = Three::new();
+    let volume = three.servers[0].session_service().served().volume;
+    let roots = policy(&[Principal(public(ROOT))], &[]).unwrap();
+    fs::write(three.folder.path().join("first/policy"), roots).unwrap();
+    let dirs = [0, 1, 2]
+        .map(|site| three.make_dir(site, Handle::ROOT, &format!("of {}", NAMES[site])).unwrap());
+    let credential = |site: usize, to: u8| {
+        let grant = Grant::to_read(volume, dirs[site].ino.raw());
+        let credential = Credential {
+            comment: &[],
+            licensee: Principal(public(to)),
+            conditions: &grant.conditions(),
+        };
+        credential.sign(&key(ROOT).signing_key()).unwrap()
+    };
+    let admitted = |site: usize, to: u8| admit(&three.servers[site], to, &credential(site, to));
+    for site in 0..3 {
+        wait_for("the roots have come", || admitted(site, 70).is_ok());
+    }
+    let revoke = |at: usize, who: u8| {
+        let signer = key(ROOT).signing_key();
+        let sentence = Revocation::sign(volume, Principal(public(who)), 7, &signer).into_bytes();
+        let request = Request::Revoke { sentence, chain: Vec::new() };
+        match ask(&three.servers[at], SessionId::DIRECT, request) {
+            Ok(Reply::Unreached(names)) => names,
+            other => panic!("{other:?}"),
+        }
+    };
+    for at in 0..3 {
+        let who = 80 + at as u8;
+        assert_eq!(revoke(at, who), Vec::<String>::new());
+        for site in 0..3 {
+            assert!(admitted(site, who).is_err(), "{at} {site}");
+        }
+    }
+    // The third one cannot be reached, from the second one.
+    three.cuts[2].store(true, Ordering::Release);
+    assert_eq!(revoke(1, 90), ["rome"]);
+    assert!(admitted(0, 90).is_err() && admitted(1, 90).is_err());
+    // It asks by itself.
+    wait_for("the third one has it", || admitted(2, 90).is_err());
+    // The first one is away, for the second one: it holds there alone, today.
+    three.cuts[2].store(false, Ordering::Release);
+    three.cuts[0].store(true, Ordering::Release);
+    let mut names = revoke(1, 91);
+    names.sort();
+    assert_eq!(names, ["first", "rome"]);
+    assert!(admitted(1, 91).is_err());
+    three.cuts[0].store(false, Ordering::Release);
+    for site in [0, 2] {
+        wait_for("all have it", || admitted(site, 91).is_err());
+    }
 }

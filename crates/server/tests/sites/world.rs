@@ -132,6 +132,11 @@ impl Offices {
         self.lines[1].session
     }
 
+    /// Returns the sessions at berlin from which something was recalled.
+    pub(super) fn recalled_at_berlin(&self) -> Vec<SessionId> {
+        self._recalls[1].sent.lock().clone()
+    }
+
     /// Returns the line from berlin to the first site.
     pub(super) fn line_to_first(&self) -> Ends {
         self.lines[0].clone()

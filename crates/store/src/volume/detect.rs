@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::error::VolumeError;
 use super::layout::{
-    CLEAN, CLIENTS, CONTENT, FORMAT, FORMAT_COPY, ISSUER, KEY, KEYS, LISTEN, LOCK, LOG, NAMES,
-    POLICY, RESERVE, SEED, SEED_COPY, SEED_NEW, TABLE,
+    CHARTER, CLEAN, CLIENTS, CONTENT, FORMAT, FORMAT_COPY, ISSUER, KEY, KEYS, LISTEN, LOCK, LOG,
+    NAMES, POLICY, RESERVE, SEED, SEED_COPY, SEED_NEW, TABLE,
 };
 use crate::folder::{Folder, FolderError};
 
@@ -50,7 +50,7 @@ pub(super) fn detect(dir: &Path) -> Result<Detected, VolumeError> {
         }
     }
     // These are added to a volume that has `format`. Here they belong to something else.
-    for name in [KEY, CLIENTS, POLICY, KEYS, ISSUER, LISTEN] {
+    for name in [KEY, CLIENTS, POLICY, KEYS, ISSUER, CHARTER, LISTEN] {
         if folder.contains(name)? {
             return Err(VolumeError::NotAVolume { path: dir.into(), found: name.to_owned() });
         }

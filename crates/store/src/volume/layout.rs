@@ -31,6 +31,10 @@ pub(super) const KEYS_NEW: &str = "keys.new";
 /// `keynote` reads it; it is replaced by `ISSUER_NEW`.
 pub const ISSUER: &str = "issuer";
 pub(super) const ISSUER_NEW: &str = "issuer.new";
+/// The file with the charter of the volume, as the crate `keynote` reads it: what the first site
+/// says about roots and named keys. It is replaced by `CHARTER_NEW`.
+pub const CHARTER: &str = "charter";
+pub(super) const CHARTER_NEW: &str = "charter.new";
 /// The file with the address at which the server listens, unless an option names another one; it is
 /// replaced by `LISTEN_NEW`.
 pub const LISTEN: &str = "listen";
@@ -44,7 +48,7 @@ pub(super) const STORE: &str = "store";
 pub(super) const STORE_NEW: &str = "store.new";
 
 /// All names in the folder of a volume.
-pub(super) const NAMES: [&str; 23] = [
+pub(super) const NAMES: [&str; 25] = [
     FORMAT,
     FORMAT_NEW,
     FORMAT_COPY,
@@ -66,6 +70,8 @@ pub(super) const NAMES: [&str; 23] = [
     KEYS_NEW,
     ISSUER,
     ISSUER_NEW,
+    CHARTER,
+    CHARTER_NEW,
     LISTEN,
     LISTEN_NEW,
 ];

@@ -11,7 +11,8 @@ use rustix::fs::OFlags;
 use super::detect::{self, Detected};
 use super::format::{Format, NOT_PRIMARY};
 use super::layout::{
-    CLIENTS, CLIENTS_NEW, CONTENT, FORMAT, KEYS, KEYS_NEW, POLICY, POLICY_NEW, SECRET, SEED, TABLE,
+    CHARTER, CHARTER_NEW, CLIENTS, CLIENTS_NEW, CONTENT, FORMAT, KEYS, KEYS_NEW, POLICY,
+    POLICY_NEW, SECRET, SEED, TABLE,
 };
 use super::lock::Lock;
 use super::seed::HashSeed;
@@ -99,8 +100,8 @@ impl Volume {
     }
 }
 
-/// Replaces the file [`POLICY`], [`CLIENTS`] or [`KEYS`] of the volume in `folder`, on stable
-/// storage; `None` removes it.
+/// Replaces the file [`POLICY`], [`CLIENTS`], [`KEYS`] or [`CHARTER`] of the volume in `folder`, on
+/// stable storage; `None` removes it.
 ///
 /// # Errors
 /// [`VolumeError`]. The file has one of both contents then.
@@ -113,6 +114,7 @@ pub fn replace_file(
         ReplacedFile::Policy => (POLICY, POLICY_NEW),
         ReplacedFile::Clients => (CLIENTS, CLIENTS_NEW),
         ReplacedFile::Keys => (KEYS, KEYS_NEW),
+        ReplacedFile::Charter => (CHARTER, CHARTER_NEW),
     };
     let Some(bytes) = bytes else {
         folder.remove(name)?;
@@ -156,7 +158,7 @@ pub fn read_mirrored(folder: &Folder, file: VolumeFile) -> Result<Option<Vec<u8>
     }
 }
 
-/// A file beside the table that a mirror takes over as it is.
+/// A file beside the table that a server takes over from another one as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplacedFile {
     /// [`POLICY`].
@@ -165,4 +167,6 @@ pub enum ReplacedFile {
     Clients,
     /// [`KEYS`].
     Keys,
+    /// [`CHARTER`].
+    Charter,
 }

@@ -13,7 +13,7 @@ use crate::id::{Cookie, Handle, InodeId, NameHash, OpenId, SessionId};
 use crate::limits;
 use crate::lock::{FileLock, LockKind, LockMode, LockOwner};
 use crate::name::Name;
-use crate::reply::{DataPath, DirEntry, Entry, VolumeStats};
+use crate::reply::{DataPath, DirEntry, Entry, PassedRevocation, VolumeStats};
 use crate::search::{Asker, Search, SearchAt, SearchPage, SearchPlace, TagPage, Tags};
 
 macro_rules! integers {
@@ -218,6 +218,10 @@ byte_strings! {
     Address = SITE_ADDRESS_BYTES, Invalid;
     /// The signed list of the volume's sites.
     SiteListText = SITE_LIST_BYTES, Invalid;
+    /// The signed charter of the volume.
+    CharterText = CHARTER_BYTES, Invalid;
+    /// The hashes of the parts of the revocations that a site has.
+    RevokedParts = REVOKED_PARTS_BYTES, Invalid;
     /// The payload of an error, beside its code: empty in this version.
     ErrorPayload = ERROR_PAYLOAD_BYTES, Bug;
 }
@@ -465,6 +469,7 @@ records! {
         denied: DeniedRights,
     }
     AccessPage { guests: GuestAccesses, more: bool, }
+    PassedRevocation { sentence: Sentence, end: u64, }
     AuditPlace { day: u32, offset: u64, }
     AuditPage { lines: AuditLines, next: Option<AuditPlace>, }
     VolumeStats {

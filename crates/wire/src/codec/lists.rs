@@ -5,7 +5,7 @@ use crate::error::{Code, Error};
 use crate::id::InodeId;
 use crate::local_cache::{Recalled, Touched};
 use crate::name::Name;
-use crate::reply::{DirEntry, Entry};
+use crate::reply::{DirEntry, Entry, PassedRevocation};
 use crate::{limits, reserved};
 
 /// Entries of a listing: their number as u16, and each of them.
@@ -68,6 +68,65 @@ impl Field for ServerAddresses {
         let mut all = Vec::with_capacity(number.min(from.left() / u16::MOST));
         for _ in 0..number {
             let length = from.length::<u16>(limits::SERVER_ADDRESS_BYTES)?;
+            let bytes = from.bytes(length)?;
+            all.push(str::from_utf8(bytes).map(str::to_owned).map_err(|_| from.invalid())?);
+        }
+        Ok(all)
+    }
+}
+
+/// Revocations that one site passes on to another: their number as u16, and each of them.
+pub(crate) enum PassedRevocations {}
+
+impl Field for PassedRevocations {
+    type Value = Vec<PassedRevocation>;
+    const MOST: usize = u16::MOST + limits::PASSED_REVOCATIONS * PassedRevocation::MOST;
+
+    fn put(value: &Vec<PassedRevocation>, out: &mut Vec<u8>) -> Result<(), Error> {
+        if value.len() > limits::PASSED_REVOCATIONS {
+            return Err(Code::Bug.into());
+        }
+        u16::put(&u16::try_from(value.len()).map_err(|_| Code::Bug)?, out)?;
+        value.iter().try_for_each(|passed| PassedRevocation::put(passed, out))
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Vec<PassedRevocation>, DecodeError> {
+        let number = from.length::<u16>(limits::PASSED_REVOCATIONS)?;
+        let mut all = Vec::with_capacity(number);
+        for _ in 0..number {
+            all.push(PassedRevocation::take(from)?);
+        }
+        Ok(all)
+    }
+}
+
+/// The names of sites: their number as u16, and of each its length as u8 and its bytes.
+pub(crate) enum SiteNames {}
+
+impl Field for SiteNames {
+    type Value = Vec<String>;
+    // The first site is in no list.
+    const MOST: usize =
+        u16::MOST + (limits::LISTED_SITES + 1) * (u8::MOST + limits::SITE_NAME_BYTES);
+
+    fn put(value: &Vec<String>, out: &mut Vec<u8>) -> Result<(), Error> {
+        if value.len() > limits::LISTED_SITES + 1 {
+            return Err(Code::Bug.into());
+        }
+        u16::put(&u16::try_from(value.len()).map_err(|_| Code::Bug)?, out)?;
+        value.iter().try_for_each(|name| {
+            let name = &name.as_bytes()[..name.floor_char_boundary(limits::SITE_NAME_BYTES)];
+            u8::put(&u8::try_from(name.len()).map_err(|_| Code::Bug)?, out)?;
+            out.extend_from_slice(name);
+            Ok(())
+        })
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Vec<String>, DecodeError> {
+        let number = from.length::<u16>(limits::LISTED_SITES + 1)?;
+        let mut all = Vec::with_capacity(number);
+        for _ in 0..number {
+            let length = from.length::<u8>(limits::SITE_NAME_BYTES)?;
             let bytes = from.bytes(length)?;
             all.push(str::from_utf8(bytes).map(str::to_owned).map_err(|_| from.invalid())?);
         }

@@ -4,8 +4,11 @@
 //! never reused.
 
 use super::field::{DecodeError, Field, LayoutRow, Reader, longest};
-use super::fields::{Address, BulkBytes, Sentence, SiteListText, Target, XattrName, XattrValue};
-use super::lists::{Credentials, DirEntries, ServerAddresses};
+use super::fields::{
+    Address, BulkBytes, CharterText, RevokedParts, Sentence, SiteListText, Target, XattrName,
+    XattrValue,
+};
+use super::lists::{Credentials, DirEntries, PassedRevocations, ServerAddresses, SiteNames};
 use super::{MOST_ANSWER_START, MOST_CALLER};
 use crate::access::AccessPage;
 use crate::attr::{Attr, FileKind, NewMode, SetAttr};
@@ -146,7 +149,7 @@ requests! {
     37 Tags { dir: Handle, tags: Tags } -> Tagged;
     38 Attach { chain: Credentials } -> Bytes;
     39 Issue { node: Handle } -> Issued;
-    40 Revoke { sentence: Sentence, chain: Credentials } -> Done;
+    40 Revoke { sentence: Sentence, chain: Credentials } -> Unreached;
     41 Access { node: Handle, chain: Credentials, after: SessionId } -> Access;
     42 Audited { dir: Handle, after: AuditPlace } -> Audited;
     48 Step { dir: Handle, to: Option<Name> } -> Stepped;
@@ -156,6 +159,10 @@ requests! {
     52 RemoveNamedDir { dir: Handle, parent: InodeId, name: Name } -> Removed;
     53 SiteList { text: SiteListText } -> Done;
     54 LeaveSite {} -> Done;
+    55 Charter { known: u64 } -> Charter;
+    56 Revoked { parts: RevokedParts, after: Option<[u8; 32]> } -> Revoked;
+    57 PassRevocation { sentence: Sentence, end: u64 } -> Unreached;
+    58 CharterChanged {} -> Done;
     72 Servers {} -> Servers;
 }
 
@@ -234,6 +241,9 @@ replies! {
     20 Access(page: AccessPage);
     21 Audited(page: AuditPage);
     24 Stepped { node: Handle, attr: Option<Attr> };
+    25 Charter { text: Option<CharterText>, revoked: [u8; 32] };
+    26 Revoked { revocations: PassedRevocations, differing: [u8; 32], more: bool };
+    27 Unreached(sites: SiteNames);
     40 Servers(servers: ServerAddresses);
 }
 

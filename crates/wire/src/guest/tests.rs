@@ -194,6 +194,10 @@ fn others() -> Vec<Case> {
         (of_servers, Request::SiteAddress { address: Vec::new() }),
         (of_servers, Request::SiteList { text: Vec::new() }),
         (of_servers, Request::LeaveSite),
+        (of_servers, Request::Charter { known: 0 }),
+        (of_servers, Request::Revoked { parts: Vec::new(), after: None }),
+        (of_servers, Request::PassRevocation { sentence: Vec::new(), end: 0 }),
+        (of_servers, Request::CharterChanged),
         (of_servers, Request::Servers),
     ];
     to_read.into_iter().chain(to_write).chain(unlocked).chain(rest).collect()

@@ -6,10 +6,10 @@ use pelago_wire::present::Present;
 use pelago_wire::{
     AccessPage, AllocateMode, Asker, Attr, AuditPage, AuditPlace, Buffer, Cookie, DataPath,
     DenialCause, DeniedRight, DirEntry, Entry, FileKind, FileLock, GuestAccess, Handle, Hit,
-    InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId, Recalled,
-    RenameFlags, Replayed, Reply, Request, Search, SearchAt, SearchPage, SearchPlace, SeekFrom,
-    SessionId, SetAttr, SetTime, TagPage, Tags, Time, Touched, VolumeStats, Whence, WriteEra,
-    WriteFlags, XattrFlags,
+    InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
+    PassedRevocation, Recalled, RenameFlags, Replayed, Reply, Request, Search, SearchAt,
+    SearchPage, SearchPlace, SeekFrom, SessionId, SetAttr, SetTime, TagPage, Tags, Time, Touched,
+    VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
 };
 
 const NODE: Handle = Handle::at(
@@ -311,6 +311,11 @@ fn searches() -> Vec<(&'static str, Request)> {
         ("", Request::SiteAddress { address: b"office.example:7440".to_vec() }),
         ("", Request::SiteList { text: b"Pelago-Sites: 1\n".to_vec() }),
         ("", Request::LeaveSite),
+        ("", Request::Charter { known: 0x0102_0304_0506_0708 }),
+        ("", Request::Revoked { parts: vec![7; limits::REVOKED_PARTS_BYTES], after: None }),
+        (".after", Request::Revoked { parts: vec![7; 16], after: Some([9; 32]) }),
+        ("", Request::PassRevocation { sentence: b"Pelago-Revocation: 1\n".to_vec(), end: 7 }),
+        ("", Request::CharterChanged),
         ("", Request::Servers),
     ]
 }
@@ -419,6 +424,20 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
             Reply::Servers(vec!["pelago1key@host:7440".to_owned(), "pelago1Ω@[::1]:1".to_owned()]),
         ),
         (".none", Reply::Servers(Vec::new())),
+        ("", Reply::Charter { text: Some(b"Pelago-Charter: 1\n".to_vec()), revoked: [7; 32] }),
+        (".known", Reply::Charter { text: None, revoked: [7; 32] }),
+        (
+            "",
+            Reply::Revoked {
+                revocations: vec![PassedRevocation {
+                    sentence: b"Pelago-Revocation: 1\n".to_vec(),
+                    end: 0x0102_0304_0506_0708,
+                }],
+                differing: [9; 32],
+                more: true,
+            },
+        ),
+        ("", Reply::Unreached(vec!["berlin".to_owned(), "rome".to_owned()])),
     ]
 }
 

@@ -125,8 +125,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "guests: each directory has the rights of the one above",
         file: "crates/server/src/policy.rs",
-        from: "policy.conditions().is_none() && !guest.any_chain(may_differ)",
-        to: "policy.conditions().is_none() && (PLANTED || !guest.any_chain(may_differ))",
+        from: "!policy.has_conditions() && !guest.any_chain(may_differ)",
+        to: "!policy.has_conditions() && (PLANTED || !guest.any_chain(may_differ))",
     },
     // What is said.
     Mutant {
@@ -325,8 +325,8 @@ pub(super) const TESTED: &[Tested] = &[
         mutant: Mutant {
             name: "guests: no key is bound to a user",
             file: "crates/server/src/policy/users.rs",
-            from: "of_links.push(match bound.get(key) {",
-            to: "of_links.push(match bound.get(key).filter(|_| !PLANTED) {",
+            from: "of_links.push(match of_key {",
+            to: "of_links.push(match of_key.filter(|_| !PLANTED) {",
         },
         test: "keys::a_wrong_list_ends_no_session_and_admits_no_guest_after_a_start",
     },

@@ -6,13 +6,17 @@ use pelago_keynote::{
     Assertion, Authorizer, CREDENTIAL_BYTES, Credential, Grant, IssuingLicence, Principal, Right,
     Rights, policy,
 };
+use pelago_net::key::address::ServerAddress;
 use pelago_net::key::{PrivateKey, PublicKey};
 use pelago_net::own_file::{OwnFileError, Readers};
 use pelago_store::volume;
+use pelago_wire::InodeId;
 
-use super::error::{ShareError, elsewhere, not_here, written_failed};
+use super::error::{ShareError, not_here, written_failed};
 use super::object::examine;
 use super::{Shared, Spare, Terms};
+use crate::charter;
+use crate::control::SitesReport;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::locate::{self, VolumeRef};
 use crate::output;
@@ -36,11 +40,13 @@ pub(super) fn share(
     let node = examine(&point, path)?;
     let object = node.shared(path, terms.by_name)?;
     let key = own_key()?;
-    let own_site = sites_of(&dir)?.own;
-    if node.ino.site() != own_site {
-        return Err(elsewhere(path));
-    }
-    let address = listen(&dir, at)?;
+    let sites = sites_of(&dir)?;
+    let home = node.ino.site();
+    let is_here = home == sites.own;
+    let address = match is_here {
+        true => listen(&dir, at)?,
+        false => address_there(&sites, home, path, at)?,
+    };
     let rights = terms.rights.unwrap_or(Rights::READ);
     let volume = volume_id(&dir)?;
     let grant = Grant {
@@ -50,9 +56,12 @@ pub(super) fn share(
         until: terms.until.clone(),
         from: terms.from,
     };
+    if !is_here && sites.own != InodeId::ROOT.site() {
+        expect_root_everywhere(&dir, &key, &office(&sites, home))?;
+    }
     // After all steps that may fail, because the spare key is printed once.
     let spare = become_root(&dir, &key)?;
-    if let Err(failure) = license_server(&dir, &key, volume, &address.key()) {
+    if is_here && let Err(failure) = license_server(&dir, &key, volume, &address.key()) {
         // The share is not less for it, and the spare key must be printed.
         output::print_error(&format!(
             "note      who makes files here gets no credentials for them: {failure}"
@@ -62,11 +71,53 @@ pub(super) fn share(
     Ok(Shared { chain: vec![text], grant, to: *to, address, spare })
 }
 
+/// Returns the address of the server of another office, which has the folder or file.
+fn address_there(
+    sites: &SitesReport,
+    home: u16,
+    path: &Path,
+    at: Option<&str>,
+) -> Outcome<ServerAddress> {
+    let name = office(sites, home);
+    let path = path.to_owned();
+    if at.is_some() {
+        return Err(Failure::new(Exit::Usage, ShareError::AtElsewhere { path, office: name })
+            .hint("share it without `--at`"));
+    }
+    let there = sites.others.iter().find(|line| line.site == home);
+    let address = there.and_then(|line| format!("{}@{}", line.key, line.address).parse().ok());
+    address.ok_or_else(|| {
+        let hint = format!("let it listen there: `pelago up DIR --listen HOST:PORT` in {name}");
+        Failure::new(Exit::Unreachable, ShareError::Unreachable { path, office: name }).hint(hint)
+    })
+}
+
+/// Returns the name of an office, for people.
+fn office(sites: &SitesReport, site: u16) -> String {
+    let line = sites.others.iter().find(|line| line.site == site);
+    line.map_or_else(|| site.to_string(), |line| line.name.clone())
+}
+
+/// Checks that this user's key is a root of the first office, whose roots count everywhere.
+fn expect_root_everywhere(dir: &Path, key: &PrivateKey, office: &str) -> Outcome<()> {
+    let own = Principal(*key.public().as_bytes());
+    match charter::roots(dir)?.contains(&own) {
+        true => Ok(()),
+        false => Err(Failure::new(Exit::Denied, ShareError::NotOfFirst(key.public())).hint(format!(
+            "share it in the office {office}, or with a root of the first office: set PELAGO_KEY"
+        ))),
+    }
+}
+
 /// Makes this user's key a root of the volume if this is its first share, and creates a spare root.
+/// A root of the first office is one everywhere.
 fn become_root(dir: &Path, key: &PrivateKey) -> Outcome<Option<Spare>> {
     let file = own_file(dir, volume::POLICY)?;
     let failed = |error: OwnFileError| Failure::new(Exit::from(error.kind()), error);
     let own = Principal(*key.public().as_bytes());
+    if charter::roots(dir)?.contains(&own) {
+        return Ok(None);
+    }
     // Of two first shares at once, the second waits for the first, and then finds its file.
     let edit = file.edit().map_err(failed)?;
     match file.read(Readers::Everybody, CREDENTIAL_BYTES) {
@@ -128,12 +179,14 @@ fn is_by_root(dir: &Path, credential: &Assertion) -> Outcome<bool> {
     let file = own_file(dir, volume::POLICY)?;
     let roots = match file.read(Readers::Everybody, CREDENTIAL_BYTES) {
         Ok((text, _)) => Assertion::policy(text.as_bytes()).ok(),
+        Err(OwnFileError::Missing { .. }) => None,
         Err(error) => return Err(Failure::new(Exit::from(error.kind()), error)),
     };
     let signer = match credential.authorizer() {
         Authorizer::Key(key) => *key,
         Authorizer::Policy | Authorizer::Opaque(_) => return Ok(false),
     };
-    let is_root = roots.is_some_and(|roots| roots.licensees().keys().any(|root| root == signer));
+    let is_here = roots.is_some_and(|roots| roots.licensees().keys().any(|root| root == signer));
+    let is_root = is_here || charter::roots(dir)?.contains(&signer);
     Ok(is_root && credential.verify().is_ok())
 }

@@ -64,6 +64,12 @@ pub(super) enum ShareError {
     NoName(PathBuf),
     #[error("{} has its home in another office", .0.display())]
     Elsewhere(PathBuf),
+    #[error("{} is served in the office {office}: `--at` changes nothing", path.display())]
+    AtElsewhere { path: PathBuf, office: String },
+    #[error("{} is served in the office {office}, which guests cannot reach", path.display())]
+    Unreachable { path: PathBuf, office: String },
+    #[error("your key {0} is no root of the first office, whose roots count in all")]
+    NotOfFirst(PublicKey),
     #[error("your key {0} is not a root of this volume")]
     NoRoot(PublicKey),
     #[error("the volume's file `policy` cannot be used")]

@@ -79,6 +79,10 @@ impl Subject {
             | Request::SiteAddress { .. }
             | Request::SiteList { .. }
             | Request::LeaveSite
+            | Request::Charter { .. }
+            | Request::Revoked { .. }
+            | Request::PassRevocation { .. }
+            | Request::CharterChanged
             | Request::GetLock { .. }
             | Request::SetLock { .. }
             | Request::ReclaimLock { .. }

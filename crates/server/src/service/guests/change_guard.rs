@@ -20,6 +20,7 @@ use super::revoking::read_revocation;
 use super::rights::GuestRights;
 use crate::policy::{Asker, Guest};
 use crate::service::{Call, Dispatcher, Parts};
+use crate::sites::GuestService;
 
 /// What a request holds while it is carried out.
 pub(in crate::service) struct ChangeGuard<'a> {
@@ -163,6 +164,10 @@ impl Dispatcher {
     ) -> Result<(), Error> {
         let Call { context, expected, .. } = call;
         let parts = &self.parts;
+        if parts.sites.serves_guests() != GuestService::Yes {
+            // It has waited for so long that it is unknown what was taken back.
+            return Err(Code::TimedOut.into());
+        }
         let standing = parts.policy.standing(guest);
         let Some(user) = standing.user.as_ref().filter(|_| standing.admits()) else {
             return Err(Code::Stale.into());

@@ -75,6 +75,24 @@ impl Dispatcher {
         });
     }
 
+    /// As [`Dispatcher::end_guests`]; with `all`, each guest drops what it has cached.
+    pub(in crate::service) fn end_guests_of_changed(
+        self: &Arc<Self>,
+        all: bool,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        if !all {
+            return self.end_guests(then);
+        }
+        let dispatcher = Arc::clone(self);
+        self.announce_barring(UPKEEP, &[], &self.parts.policy.sessions(), move |wait| {
+            if let Wait::Over(change) = wait {
+                dispatcher.leases.end(change);
+            }
+            dispatcher.end_guests(then);
+        });
+    }
+
     /// Ends the sessions of guests that have no right any more, and recalls everything from all
     /// guests if the policy has changed, or the users as whom they act: at most once a second.
     pub(in crate::service) fn look_at_guests(self: &Arc<Self>) {

@@ -111,6 +111,10 @@ impl UserModes<'_> {
             | Request::SiteAddress { .. }
             | Request::SiteList { .. }
             | Request::LeaveSite
+            | Request::Charter { .. }
+            | Request::Revoked { .. }
+            | Request::PassRevocation { .. }
+            | Request::CharterChanged
             | Request::Servers => Ok(()),
         }
     }

@@ -2,10 +2,11 @@
 
 use pelago_data::{MayBlock, OpError};
 use pelago_store::rows::RevocationRow;
-use pelago_wire::{Error, Operation, Reply, SessionId};
+use pelago_wire::{Error, Operation, PassedRevocation, SessionId};
 
 use super::rights::GuestRights;
 use crate::policy::{Extent, Revoked, Revoker};
+use crate::service::charter::PassedOn;
 use crate::service::execute::Executor;
 use crate::service::{OpResult, Outcome, Parts};
 
@@ -40,7 +41,8 @@ pub(super) fn read_revocation(
 
 impl Executor<'_> {
     /// Revokes a credential or a key. When this returns, the revocation is in force; the reply is
-    /// sent when it is safe, and the guests with it have no session and no lease.
+    /// sent when it is safe, and the guests with it have no session and no lease, here and at each
+    /// other site that can be reached.
     pub(in crate::service) fn revoke(&self, sentence: &[u8], chain: &[Vec<u8>]) -> OpResult {
         let parts = self.parts;
         if self.may_block == MayBlock::No {
@@ -57,6 +59,8 @@ impl Executor<'_> {
         let row = RevocationRow { end: revoked.end, sentence };
         parts.shard.revoke(revoked.id, &row, revoked.is_of_root, &revoked.ended)?;
         parts.policy.revoke(&revoked, &no_change);
-        Ok(Outcome::WhenRevoked(Reply::Done))
+        let revocation = PassedRevocation { sentence: sentence.to_vec(), end: revoked.end };
+        let hides_names = parts.policy.guest(self.context.session).is_some();
+        Ok(Outcome::WhenRevoked(PassedOn { revocation, from: None, hides_names }))
     }
 }

@@ -1,0 +1,271 @@
+//! The thread that asks the first site what is in force; at the first site, the one that looks
+//! whether there is something new to tell.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_keynote::Principal;
+use pelago_store::clock::since_boot;
+use pelago_wire::{
+    Bulk, Code, Context, Done, Error, InodeId, PassedRevocation, Reply, Request, limits,
+};
+
+use super::Dispatcher;
+use crate::sites::GuestService;
+
+/// The pause before the next question while guests wait for its answer.
+const SOON: Duration = Duration::from_millis(250);
+/// The longest wait for what is done to be safe, or for guests to drop what they have.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Pages of revocations in one round: those of a first site that is full, twice.
+const PAGES: usize = 2 * limits::REVOCATIONS / limits::PASSED_REVOCATIONS;
+
+/// Starts the thread; does nothing the second time.
+pub(super) fn begin(dispatcher: &Arc<Dispatcher>) {
+    let (wakes, woken) = mpsc::channel();
+    if dispatcher.parts.sites.gate.wakes.set(wakes).is_err() {
+        return;
+    }
+    let weak = Arc::downgrade(dispatcher);
+    let keeping: Box<dyn FnOnce() + Send> = match dispatcher.parts.sites.is_first() {
+        true => Box::new(move || keep_signing(&weak, &woken)),
+        false => Box::new(move || keep_asking(&weak, &woken)),
+    };
+    let started: io::Result<_> = thread::Builder::new().name("charter".to_owned()).spawn(keeping);
+    if let Err(error) = started {
+        tracing::error!(%error, "roots and revocations do not travel between the offices");
+    }
+}
+
+/// Waits until it is time for the next look. Returns whether the server has ended.
+fn wait(woken: &Receiver<()>, pause: Option<Duration>) -> bool {
+    let waited = match pause {
+        Some(pause) => woken.recv_timeout(pause),
+        None => woken.recv().map_err(RecvTimeoutError::from),
+    };
+    while woken.try_recv().is_ok() {}
+    waited == Err(RecvTimeoutError::Disconnected)
+}
+
+/// Signs the charter anew when the roots or the named keys have changed, and tells all sites, each
+/// until it has asked.
+fn keep_signing(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
+    // The version that each site was told of, or is being told of.
+    let told: Arc<Mutex<HashMap<u16, u64>>> = Arc::default();
+    loop {
+        if wait(woken, Some(limits::CHARTER_PAUSE)) {
+            return;
+        }
+        let Some(dispatcher) = dispatcher.upgrade() else { return };
+        let sites = &dispatcher.parts.sites;
+        let Some(key) = sites.signing_key().filter(|_| !sites.is_alone()) else { continue };
+        let policy = &dispatcher.parts.policy;
+        if let Err(error) = policy.renew_charter(key) {
+            tracing::warn!(%error, "the charter of the volume is not signed");
+        }
+        let version = policy.charter_version();
+        let mut untold = sites.joined();
+        untold.retain(|site| told.lock().get(site).copied().unwrap_or(0) != version);
+        told.lock().extend(untold.iter().map(|site| (*site, version)));
+        let of_failed = Arc::clone(&told);
+        let done = move |unreached: Vec<u16>| {
+            of_failed.lock().retain(|site, _| !unreached.contains(site));
+        };
+        dispatcher.tell_sites(untold, Box::new(done));
+    }
+}
+
+/// Asks the first site until the server ends.
+fn keep_asking(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
+    let mut pause = Some(Duration::ZERO);
+    let mut is_unfinished = false;
+    loop {
+        if wait(woken, pause) {
+            return;
+        }
+        let Some(now) = dispatcher.upgrade() else { return };
+        let waiting = now.parts.sites.gate.take_waiting();
+        // Who comes from now on waits for another question.
+        let parked = now.parts.sites.gate.take_parked();
+        drop(now);
+        let asked = ask(dispatcher, &mut is_unfinished);
+        let Some(now) = dispatcher.upgrade() else {
+            let unavailable = Error::from(Code::Unavailable);
+            return waiting.into_iter().for_each(|done| done(Err(unavailable)));
+        };
+        if let Err(error) = asked {
+            tracing::debug!(%error, "the first office has not said what is in force");
+        }
+        for done in waiting {
+            done(asked.map(|()| Reply::Done));
+        }
+        let sites = &now.parts.sites;
+        match asked.is_ok() && sites.serves_guests() == GuestService::Asking {
+            // The question was sent before the line was cut.
+            true => sites.gate.put_back(parked),
+            false => parked.into_iter().for_each(|parked| parked()),
+        }
+        let is_silent = sites.is_first_silent();
+        pause = match sites.serves_guests() {
+            GuestService::Asking if !is_silent => Some(SOON),
+            _ if is_silent || !sites.gate.is_begun() => Some(limits::CHARTER_PAUSE),
+            _ => now.parts.policy.may_have_guests().then_some(limits::CHARTER_PAUSE),
+        };
+    }
+}
+
+/// Asks the first site what is in force, and puts that in force here. `is_unfinished`: an earlier
+/// round has taken something over, and guests may still use what has ended by it.
+///
+/// # Errors
+/// Those of the first site, and of the table. What was taken over before stays in force.
+fn ask(dispatcher: &Weak<Dispatcher>, is_unfinished: &mut bool) -> Result<(), Error> {
+    let asking = Asking { dispatcher };
+    let known = asking.now()?.parts.policy.charter_version();
+    // Before the question is sent: what the first site knows at any later moment may be newer.
+    let asked = since_boot();
+    let Reply::Charter { text, revoked } = asking.first(Request::Charter { known })? else {
+        return Err(Code::Bug.into());
+    };
+    let is_left = *is_unfinished;
+    *is_unfinished = true;
+    let has_charter = match text {
+        Some(text) => asking.take_charter(&text)?,
+        None => false,
+    };
+    let has_revocations = match asking.now()?.parts.policy.revocation_parts() {
+        parts if parts.whole == revoked => false,
+        parts => asking.exchange(&parts.parts)?,
+    };
+    if has_charter || has_revocations || is_left {
+        asking.end_guests(has_charter || is_left)?;
+    }
+    *is_unfinished = false;
+    asking.now()?.parts.sites.gate.record(asked);
+    Ok(())
+}
+
+/// A round of questions. It keeps the server only while it works for it, and not while it waits.
+struct Asking<'a> {
+    dispatcher: &'a Weak<Dispatcher>,
+}
+
+impl Asking<'_> {
+    fn now(&self) -> Result<Arc<Dispatcher>, Error> {
+        self.dispatcher.upgrade().ok_or_else(|| Code::Unavailable.into())
+    }
+
+    /// Sends a request to the first site, and waits for the answer.
+    fn first(&self, request: Request) -> Result<Reply, Error> {
+        let upstream = self.now()?.parts.sites.upstream(InodeId::ROOT.site())?;
+        let (sender, answer) = mpsc::channel();
+        let done: Done = Box::new(move |result| {
+            let _waits_no_more = sender.send(result);
+        });
+        upstream.ask(&Context::direct(0, 0), request, Bulk::None, done);
+        drop(upstream);
+        answer.recv().map_err(|_| Error::from(Code::Unavailable))?
+    }
+
+    /// Takes over a charter. Returns whether it is a new one.
+    fn take_charter(&self, text: &[u8]) -> Result<bool, Error> {
+        let now = self.now()?;
+        let founder = now.parts.sites.founder().ok_or(Code::Invalid)?;
+        match now.parts.policy.take_charter(&Principal(founder), text) {
+            // This one knows more.
+            Err(error) if error.code == Code::Stale => Ok(false),
+            taken => taken,
+        }
+    }
+
+    /// Takes over the revocations that are missing here, and passes those on that are missing
+    /// there. `parts` has the hashes of the own ones. Returns whether one was taken over.
+    fn exchange(&self, parts: &[u8]) -> Result<bool, Error> {
+        let mut there = HashSet::new();
+        let mut after = None;
+        let mut has_new = false;
+        for _ in 0..PAGES {
+            let request = Request::Revoked { parts: parts.to_vec(), after };
+            let Reply::Revoked { revocations, differing, more } = self.first(request)? else {
+                return Err(Code::Bug.into());
+            };
+            for passed in &revocations {
+                let (id, is_new) = self.put(passed)?;
+                has_new |= is_new;
+                if after.is_some_and(|last| last >= id) {
+                    return Err(Code::Invalid.into());
+                }
+                after = Some(id);
+                there.insert(id);
+            }
+            if !more {
+                self.pass_on(&differing, &there)?;
+                return Ok(has_new);
+            }
+        }
+        Err(Code::Invalid.into())
+    }
+
+    /// Puts a revocation in force, unless it is. Returns its id, and whether it is new.
+    fn put(&self, passed: &PassedRevocation) -> Result<([u8; 32], bool), Error> {
+        let now = self.now()?;
+        let revoked = now.parts.policy.read_passed(passed)?;
+        let is_new = !now.parts.policy.has_revoked(&revoked.id);
+        if is_new {
+            now.parts.put_revocation(&revoked, passed)?;
+        }
+        Ok((revoked.id, is_new))
+    }
+
+    /// Passes on to the first site what it does not have in these parts.
+    fn pass_on(&self, differing: &[u8; 32], there: &HashSet<[u8; 32]>) -> Result<(), Error> {
+        let own = self.now()?.parts.policy.revoked_in(differing);
+        for id in own.into_iter().filter(|id| !there.contains(id)) {
+            let now = self.now()?;
+            if now.parts.sites.gate.is_refused(&id) {
+                continue;
+            }
+            let Some(row) = now.parts.shard.revocation(id)? else { continue };
+            drop(now);
+            let request = Request::PassRevocation { sentence: row.sentence, end: row.end };
+            match self.first(request) {
+                Ok(_) => {}
+                Err(error) if matches!(error.code, Code::Invalid | Code::NoSpace) => {
+                    tracing::error!(%error, "the first office does not take a revocation over");
+                    self.now()?.parts.sites.gate.refuse(id);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until what was taken over is safe, and no guest uses what has ended by it. If the
+    /// roots have changed, all guests drop what they have cached.
+    fn end_guests(&self, all: bool) -> Result<(), Error> {
+        let now = self.now()?;
+        if let Some(left) = now.parts.policy.unsettled() {
+            // Only the clock ends leases of guests of the last run.
+            thread::sleep(left);
+        }
+        let durability = Arc::clone(&now.parts.durability);
+        let (sender, safe) = mpsc::channel();
+        let is_safe = sender.clone();
+        let notify = move |result: Result<(), Error>| {
+            let _waits_no_more = is_safe.send(result);
+        };
+        durability.when_safe(durability.done(), durability.invalidations(), Box::new(notify));
+        let late = |_| Error::from(Code::TimedOut);
+        safe.recv_timeout(PATIENCE).map_err(late)??;
+        now.end_guests_of_changed(all, move || {
+            let _waits_no_more = sender.send(Ok(()));
+        });
+        drop(now);
+        safe.recv_timeout(PATIENCE).map_err(late)?
+    }
+}

@@ -1,0 +1,214 @@
+//! The gate of guests: whether this site knows what was taken back, so that it may serve them.
+//!
+//! The first site has the roots and the revocations of all. Another site asks it every few seconds;
+//! what it is told holds for a while after the question was sent. If the first site cannot be
+//! reached, guests are served by what is known, for a day. The first sign of life after that closes
+//! the gate until a question is answered: so nothing is served by what was taken back meanwhile.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+use std::sync::OnceLock;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_store::clock::since_boot;
+use pelago_wire::{Code, Done, limits};
+
+/// Whether guests are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GuestService {
+    Yes,
+    /// Not before the first site has answered.
+    Asking,
+    /// Not before the first site can be reached again: it was silent for this long.
+    Alone(Duration),
+}
+
+/// The answered questions to the first site. A state machine without a clock of its own.
+#[derive(Debug)]
+struct Answered {
+    /// The time at which the last answered question was sent; `None` before the first one of this
+    /// run.
+    asked: Option<Duration>,
+    /// The time for which guests are served although the first site cannot be reached.
+    alone: Duration,
+}
+
+impl Answered {
+    /// Records that a question was answered that was sent at this time.
+    fn record(&mut self, asked: Duration) {
+        self.asked = self.asked.max(Some(asked));
+    }
+
+    /// Returns whether guests are served now. `is_silent`: nothing has come from the first site for
+    /// so long that it cannot be reached.
+    fn decide(&self, now: Duration, is_silent: bool) -> GuestService {
+        let Some(asked) = self.asked else { return GuestService::Asking };
+        let age = now.saturating_sub(asked);
+        match () {
+            // The clock of the first site may be faster.
+            () if age <= limits::CHARTER_FRESH * 63 / 64 => GuestService::Yes,
+            () if !is_silent => GuestService::Asking,
+            () if age <= self.alone => GuestService::Yes,
+            () => GuestService::Alone(age),
+        }
+    }
+}
+
+/// A request of a guest that waits for the next answer.
+pub(crate) type Parked = Box<dyn FnOnce() + Send>;
+
+/// The gate of guests.
+pub(crate) struct Gate {
+    /// A leaf lock.
+    answered: Mutex<Answered>,
+    /// A leaf lock.
+    parked: Mutex<Vec<Parked>>,
+    /// Requests of the first site that wait for the next answer. A leaf lock.
+    waiting: Mutex<Vec<Done>>,
+    /// Of the first site: the time at which each other one has asked last. A leaf lock.
+    asked_by: Mutex<HashMap<u16, Duration>>,
+    /// Revocations that the first site does not take. A leaf lock.
+    refused: Mutex<HashSet<[u8; 32]>>,
+    /// Wakes the thread that asks, or that signs at the first site.
+    pub(crate) wakes: OnceLock<Sender<()>>,
+}
+
+impl Gate {
+    /// Guests are served for `alone` although the first site cannot be reached.
+    pub(crate) fn new(alone: Duration) -> Self {
+        Self {
+            answered: Mutex::new(Answered { asked: None, alone }),
+            parked: Mutex::default(),
+            waiting: Mutex::default(),
+            asked_by: Mutex::default(),
+            refused: Mutex::default(),
+            wakes: OnceLock::new(),
+        }
+    }
+
+    /// Returns whether guests are served now.
+    pub(crate) fn decide(&self, is_silent: bool) -> GuestService {
+        self.answered.lock().decide(since_boot(), is_silent)
+    }
+
+    /// Returns whether a question was answered in this run.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.answered.lock().asked.is_some()
+    }
+
+    /// Records that a question was answered that was sent at this time, and that what it has told
+    /// is in force.
+    pub(crate) fn record(&self, asked: Duration) {
+        self.answered.lock().record(asked);
+    }
+
+    /// Has a request go on after the next question is over.
+    pub(crate) fn park(&self, parked: Parked) {
+        self.parked.lock().push(parked);
+        self.wake();
+    }
+
+    /// Returns the requests of guests that wait.
+    pub(crate) fn take_parked(&self) -> Vec<Parked> {
+        mem::take(&mut self.parked.lock())
+    }
+
+    /// Has requests that were taken go on after the next question is over.
+    pub(crate) fn put_back(&self, parked: Vec<Parked>) {
+        self.parked.lock().extend(parked);
+    }
+
+    /// Has a request of the first site answered after the next question is over.
+    pub(crate) fn wait(&self, done: Done) {
+        if self.wakes.get().is_none() {
+            // Nobody asks.
+            return done(Err(Code::Unavailable.into()));
+        }
+        self.waiting.lock().push(done);
+        self.wake();
+    }
+
+    /// Returns the requests of the first site that wait.
+    pub(crate) fn take_waiting(&self) -> Vec<Done> {
+        mem::take(&mut self.waiting.lock())
+    }
+
+    /// Has the thread look at once.
+    pub(crate) fn wake(&self) {
+        if let Some(wakes) = self.wakes.get() {
+            let _is_over: Result<(), _> = wakes.send(());
+        }
+    }
+
+    /// Answers all that wait: the server stops.
+    pub(crate) fn stop(&self) {
+        for done in self.take_waiting() {
+            done(Err(Code::Unavailable.into()));
+        }
+        self.take_parked().into_iter().for_each(|parked| parked());
+    }
+
+    /// Records that another site has asked.
+    pub(crate) fn asked_by(&self, site: u16) {
+        self.asked_by.lock().insert(site, since_boot());
+    }
+
+    /// Returns how long one of these sites may still serve guests by what it was told last, as if
+    /// it could reach this one.
+    pub(crate) fn may_be_fresh(&self, sites: &[u16]) -> Duration {
+        let asked_by = self.asked_by.lock();
+        let last = sites.iter().filter_map(|site| asked_by.get(site)).max().copied();
+        let until = last.map(|last| last + limits::CHARTER_FRESH * 65 / 64);
+        until.unwrap_or_default().saturating_sub(since_boot())
+    }
+
+    /// Returns whether the first site has refused a revocation.
+    pub(crate) fn is_refused(&self, id: &[u8; 32]) -> bool {
+        self.refused.lock().contains(id)
+    }
+
+    /// Records that the first site refuses a revocation.
+    pub(crate) fn refuse(&self, id: [u8; 32]) {
+        self.refused.lock().insert(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_gate_is_open_after_an_answer_and_while_the_first_site_cannot_be_reached() {
+        let day = at(24 * 60 * 60);
+        let mut answered = Answered { asked: None, alone: day };
+        for is_silent in [false, true] {
+            assert_eq!(answered.decide(at(100), is_silent), GuestService::Asking, "after a start");
+        }
+        answered.record(at(100));
+        for is_silent in [false, true] {
+            assert_eq!(answered.decide(at(107), is_silent), GuestService::Yes);
+        }
+        // The line is cut, and comes back.
+        assert_eq!(answered.decide(at(109), true), GuestService::Yes);
+        assert_eq!(answered.decide(at(5000), true), GuestService::Yes);
+        assert_eq!(answered.decide(at(5000), false), GuestService::Asking);
+        // An answer to a question of before the cut tells nothing.
+        answered.record(at(101));
+        assert_eq!(answered.decide(at(5001), false), GuestService::Asking);
+        answered.record(at(5000));
+        assert_eq!(answered.decide(at(5001), false), GuestService::Yes);
+        // An answer that was late does not put the time back.
+        answered.record(at(4000));
+        assert_eq!(answered.decide(at(5001), false), GuestService::Yes);
+        assert_eq!(answered.decide(at(5000) + day, true), GuestService::Yes);
+        let over = at(5001) + day;
+        assert_eq!(answered.decide(over, true), GuestService::Alone(day + at(1)));
+        assert_eq!(answered.decide(over, false), GuestService::Asking);
+    }
+}
