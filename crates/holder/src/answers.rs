@@ -6,7 +6,7 @@ use pelago_wire::{
 };
 
 use crate::caller::Caller;
-use crate::changes::Changes;
+use crate::changes::{Changes, LeaseEra};
 use crate::leased_cache::{LeasedCache, Text};
 use crate::state::State;
 
@@ -25,7 +25,7 @@ impl State {
         request: &Request,
     ) -> Option<Result<Reply, Error>> {
         let reply = Facts { cached: &self.cached, changes: &self.changes }.answer(request)?;
-        self.record_open(context, request)?;
+        self.record_open(context, request, self.changes.era())?;
         Some(reply)
     }
 
@@ -37,19 +37,24 @@ impl State {
         request: &Request,
     ) -> Option<Result<Reply, Error>> {
         let reply = Facts { cached: &self.stale, changes: &self.changes }.answer(request)?;
-        self.record_open(context, request)?;
+        self.record_open(context, request, LeaseEra::NONE)?;
         Some(reply)
     }
 
     /// Records the open of a request that is answered here, if it opens a file. Returns `None` if
     /// the server must be asked.
-    fn record_open(&mut self, context: &Context, request: &Request) -> Option<()> {
+    fn record_open(
+        &mut self,
+        context: &Context,
+        request: &Request,
+        leases: LeaseEra,
+    ) -> Option<()> {
         let OpenEffect::Makes { node, open, flags } = request.opens() else { return Some(()) };
         if self.unknown_removals > 0 {
             // A removal whose target is unknown may remove the file.
             return None;
         }
-        self.opens.add_here(open, node, flags, Caller::of(context), self.changes.era());
+        self.opens.add_here(open, node, flags, Caller::of(context), leases);
         Some(())
     }
 }

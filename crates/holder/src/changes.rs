@@ -18,6 +18,11 @@ pub(crate) struct Moment(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeaseEra(u64);
 
+impl LeaseEra {
+    /// The era of what was opened without a lease.
+    pub(crate) const NONE: Self = Self(u64::MAX);
+}
+
 /// Changes of nodes and names: those under way, and when the last one of each has ended.
 #[derive(Debug)]
 pub(crate) struct Changes {

@@ -215,8 +215,6 @@ impl Holder {
                 // The reply came after the end of its leases. Nothing would drop its facts when the
                 // leases begin anew.
                 granted.leases = Leases::default();
-            } else {
-                holder.state.lock().end_stale();
             }
             let mut sent = sent;
             if let (ReplyFacts::Bytes(read), Err(error)) = (&sent.facts, &result)
@@ -229,6 +227,9 @@ impl Holder {
             }
             let shows_dirty = sent.shows_dirty.take();
             let mut state = holder.state.lock();
+            if is_of_server(&result) {
+                state.end_stale();
+            }
             state.answered(sent, &mut result, granted);
             let unsettled = mem::take(&mut state.unsettled);
             let again = shows_dirty.and_then(|shown| {
@@ -368,9 +369,6 @@ impl Service for Holder {
             this.fetch_or_send(read, later());
             return None;
         }
-        if let Some(answer) = self.answer_stale(context, &request) {
-            return Some(answer);
-        }
         this.send_in_order(context, request, bulk, later)
     }
 
@@ -390,6 +388,15 @@ impl Service for Holder {
 
     fn silence(&self) -> Option<Duration> {
         self.service.silence()
+    }
+}
+
+/// Returns whether a result came from the server: not if the server was silent, or the caller did
+/// not wait.
+const fn is_of_server(result: &Result<Reply, Error>) -> bool {
+    match result {
+        Ok(_) => true,
+        Err(error) => !matches!(error.code, Code::HostDown | Code::TimedOut | Code::Interrupted),
     }
 }
 

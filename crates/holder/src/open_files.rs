@@ -85,7 +85,7 @@ impl Writes {
 
 /// The ends at which an open is known.
 enum At {
-    /// Only here: it was made under leases of this era.
+    /// Only here: it was made under leases of this era, if under any.
     Here { flags: OpenFlags, caller: Caller, leases: LeaseEra },
     /// A report to the server is under way.
     Reporting { flags: OpenFlags, caller: Caller, leases: LeaseEra, waiting: Vec<OnReport> },

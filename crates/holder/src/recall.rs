@@ -21,6 +21,7 @@ impl LeaseHolder for Holder {
             state.changes.begin(&touched);
             let targets = state.targets(&touched);
             state.cached.drop_touched(&touched);
+            state.stale.drop_touched(&touched);
             let nodes = touched.iter().filter_map(|touched| match touched {
                 Touched::Node(ino) => Some(*ino),
                 Touched::Name { .. } | Touched::Bytes(_) => None,
@@ -66,6 +67,11 @@ impl LeaseHolder for Holder {
             cache.drop_all(&nodes);
         }
         this.report_all(&opens, Box::new(|| {}));
+    }
+
+    fn refused(&self) {
+        self.lost();
+        self.state.lock().end_stale();
     }
 
     fn everything_recalled(&self, then: Then) {

@@ -2,8 +2,9 @@
 //!
 //! All of these facts were under leases at that moment, so together they are the state of one
 //! moment. Their answers are stale: the server may have changed since. Nothing is changed here
-//! meanwhile, and the first answer under a new lease ends it. Only a holder below which nothing is
-//! cached has stale answers: a cache below would keep them.
+//! meanwhile, and the first answer of the server ends it. Only a holder below which nothing is
+//! cached has stale answers: a cache below would keep them. Its user asks for them: no change may
+//! build on one.
 //!
 //! The bytes of files are those of the copies on the disk that have the version of the facts.
 
@@ -33,12 +34,13 @@ impl Holder {
 
     /// Answers a request that changes nothing, if the server is silent and what was cached before
     /// suffices. May read copies from the disk.
-    pub(crate) fn answer_stale(
+    #[must_use]
+    pub fn answer_stale(
         &self,
         context: &Context,
         request: &Request,
     ) -> Option<Result<Reply, Error>> {
-        if !self.is_silent() || !self.service.lease_left().is_zero() {
+        if !self.may_answer_stale() {
             return None;
         }
         let mut state = self.state.lock();
@@ -60,6 +62,12 @@ impl Holder {
         };
         state.stale_answers += 1;
         Some(answer)
+    }
+
+    /// Returns whether all leases have ended, and the server is silent.
+    #[must_use]
+    pub fn may_answer_stale(&self) -> bool {
+        self.service.lease_left().is_zero() && self.is_silent()
     }
 
     fn has_lost_lock_of(&self, request: &Request) -> bool {

@@ -68,10 +68,11 @@ impl Creating {
         let answer = state.files.open(context, entry.handle, *wanted);
         answer.then(move |opened| match opened {
             Ok(Opened { open, attr, path }) => {
-                // Linux takes the attributes in a reply to CREATE without comparing versions. Under
-                // leases it may have newer ones of this inode, which another program has made.
-                let is_leased = self.opening.state.lifetimes.is_leased();
-                let may_keep = MayKeep { name: !attr.volatile, attr: !attr.volatile && !is_leased };
+                // Linux takes the attributes in a reply to CREATE without comparing versions. Beside
+                // other sessions it may have newer ones of this inode, which another program has
+                // made.
+                let is_shared = self.opening.state.lifetimes.is_shared();
+                let may_keep = MayKeep { name: !attr.volatile, attr: !attr.volatile && !is_shared };
                 self.opening.found(may_keep, Entry { handle: entry.handle, attr }, open, path);
             }
             Err(error) if error.code == Code::Stale => self.next_round(),

@@ -58,6 +58,12 @@ pub trait LeaseHolder: Send + Sync {
     /// Ends all leases. Returns when nothing that was cached is used any more.
     fn lost(&self);
 
+    /// Ends all leases, because the server refuses the session for good. Nothing that was cached is
+    /// used any more, not even while the server is silent.
+    fn refused(&self) {
+        self.lost();
+    }
+
     /// Ends all leases, because the rights of the session may change. The holder drops all that it
     /// has cached, writes back what it holds back, and calls `then` exactly once when that is done,
     /// on any thread. The change waits for it.

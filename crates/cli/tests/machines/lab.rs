@@ -34,6 +34,11 @@ pub(crate) struct Lab {
 impl Lab {
     /// Returns a network without machines; `None` if this machine cannot have one.
     pub(crate) fn new() -> Option<Self> {
+        Self::lasting(Duration::ZERO)
+    }
+
+    /// Returns the same for a test that works for this time and more.
+    pub(crate) fn lasting(time: Duration) -> Option<Self> {
         if let Some(reason) = cannot_mount().or_else(cannot_network) {
             println!("skipped: {reason}");
             return None;
@@ -41,7 +46,7 @@ impl Lab {
         let (folder, root) = folder();
         let network = Network::new();
         let pids = Arc::default();
-        let watchdog = watch(Arc::clone(&pids));
+        let watchdog = watch(Arc::clone(&pids), time + DEADLINE);
         Some(Self { network, root, pids, _watchdog: watchdog, _folder: folder })
     }
 
@@ -65,11 +70,11 @@ impl Drop for Lab {
     }
 }
 
-/// Kills these processes at the deadline, unless the sender is dropped before.
-fn watch(pids: Arc<Mutex<Vec<Pid>>>) -> Sender<()> {
+/// Kills these processes after this time, unless the sender is dropped before.
+fn watch(pids: Arc<Mutex<Vec<Pid>>>, deadline: Duration) -> Sender<()> {
     let (sender, dropped) = channel::<()>();
     let watching = move || {
-        if dropped.recv_timeout(DEADLINE) == Err(RecvTimeoutError::Timeout) {
+        if dropped.recv_timeout(deadline) == Err(RecvTimeoutError::Timeout) {
             println!("the deadline of a test has passed: its processes are killed");
             for pid in pids.lock().unwrap().iter() {
                 let _gone = kill_process(*pid, Signal::KILL);

@@ -31,7 +31,12 @@ pub(crate) struct Offices {
 impl Offices {
     /// Returns two offices; `None` if this machine cannot have them.
     pub(crate) fn new() -> Option<Self> {
-        let lab = Lab::new()?;
+        Self::lasting(Duration::ZERO)
+    }
+
+    /// Returns the same for a test that works for this time and more.
+    pub(crate) fn lasting(time: Duration) -> Option<Self> {
+        let lab = Lab::lasting(time)?;
         let first = lab.machine(1, "first");
         let berlin = lab.machine(2, "there");
         let offices = Self { lab, first, berlin };

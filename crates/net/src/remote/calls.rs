@@ -324,7 +324,8 @@ impl Calls {
     /// refused the client for good, and no request can say so to a program that waits.
     pub(super) fn refused(&self, why: &dyn fmt::Display) {
         let mut state = self.state.lock();
-        if !std::mem::replace(&mut state.refused, true) {
+        let is_first = !std::mem::replace(&mut state.refused, true);
+        if is_first {
             tracing::warn!(%why, "requests fail until the server gives a session");
         }
         let numbers: Vec<u64> = state.machine.under_way().collect();
@@ -333,7 +334,10 @@ impl Calls {
         let backlog = std::mem::take(&mut state.backlog);
         answered.extend(backlog.into_iter().map(|call| (call.done, Err(REFUSED.into()))));
         drop(state);
-        self.leases.lose();
+        match is_first {
+            true => self.leases.refuse(),
+            false => self.leases.lose(),
+        }
         call_back(answered);
     }
 

@@ -15,7 +15,7 @@ use pelago_wire::version;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::calls::Calls;
-use super::connect_error::{ConnectError, is_definite, is_passing};
+use super::connect_error::{ConnectError, is_definite, is_of_load, is_passing};
 use super::connection::{Attempt, Connection};
 use super::dial::open;
 use super::round::{Round, RoundFailure};
@@ -162,13 +162,17 @@ impl Connector {
                 Err(RoundFailure { error, is_definite }) => {
                     tracing::debug!(%error, "no connection yet");
                     is_connected = false;
+                    let is_of_load = is_of_load(&error);
                     if is_definite {
                         *self.refusal.lock() = Some(error.to_string());
                         self.calls.refused(&error);
                     }
                     self.calls.tick(Instant::now());
                     self.sleep(pause);
-                    let most = if is_definite { LONGEST_PAUSE } else { RETRY_PAUSE };
+                    let most = match is_definite || is_of_load {
+                        true => LONGEST_PAUSE,
+                        false => RETRY_PAUSE,
+                    };
                     pause = (pause * 2).min(most);
                 }
             }

@@ -88,6 +88,19 @@ pub(super) const fn is_passing(error: &ConnectError) -> bool {
     )
 }
 
+/// Returns whether the server has too much to do to take another session.
+pub(super) const fn is_of_load(error: &ConnectError) -> bool {
+    matches!(
+        error,
+        ConnectError::Refused(Refused {
+            code: RefusalCode::TooManySessions
+                | RefusalCode::TooManyOfPeer
+                | RefusalCode::TooManyStrangers,
+            ..
+        })
+    )
+}
+
 /// Returns whether only a person can change the cause: the server refuses this client for good, or
 /// another server answers at the address.
 pub(super) const fn is_definite(error: &ConnectError) -> bool {

@@ -81,6 +81,15 @@ impl LeaseClock {
         }
     }
 
+    /// Ends the leases, because the server refuses the session for good.
+    pub(super) fn refuse(&self) {
+        let _ending = self.ending.lock();
+        self.until.store(0, Ordering::Release);
+        if let Some(holder) = self.holder() {
+            holder.refused();
+        }
+    }
+
     /// Recalls leases. Calls `then` once nothing that is named is cached any more.
     pub(super) fn recalled(&self, recalled: Recalled, then: Then) {
         match (recalled, self.holder()) {

@@ -95,6 +95,8 @@ impl Dispatcher {
         done: Done,
     ) {
         let upstream = self.admit_there(site, context, &request);
+        // Nothing is learned from it.
+        let Some(done) = self.answer_stale(&upstream, context, &request, done) else { return };
         let Some(done) = self.recalling(&upstream, context, &request, done) else { return };
         let upstream = match upstream {
             Ok(upstream) => upstream,

@@ -368,19 +368,27 @@ impl PendingChange {
         if late.is_empty() {
             return self.end(&announced, Ok(reply));
         }
-        if let Some(cache) = &self.cache {
-            // Only names take time: the cache has dropped a node when this returns.
-            cache.begin(&late, Box::new(|| {}));
-            cache.end(&late);
-        }
-        let dispatcher = Arc::clone(&self.dispatcher);
-        dispatcher.announce(CancelKey::from(&self.context), &late, move |wait| {
-            if let Wait::Over(change) = wait {
-                self.dispatcher.leases.end(change);
+        let dropped = Arc::clone(&late);
+        let cache = self.cache.clone();
+        let of_cache = cache.clone();
+        let answer: Then = Box::new(move || {
+            if let Some(cache) = of_cache {
+                cache.end(&dropped);
             }
-            // The change is carried out, even if its caller no longer waits.
-            self.end(&announced, Ok(reply));
+            let dispatcher = Arc::clone(&self.dispatcher);
+            dispatcher.announce(CancelKey::from(&self.context), &dropped, move |wait| {
+                if let Wait::Over(change) = wait {
+                    self.dispatcher.leases.end(change);
+                }
+                // The change is carried out, even if its caller no longer waits.
+                self.end(&announced, Ok(reply));
+            });
         });
+        match cache {
+            // The kernel may be about to install such a node.
+            Some(cache) => cache.begin(&late, answer),
+            None => answer(),
+        }
     }
 
     /// Answers an open for writing. The change of its inode goes on until the release.

@@ -11,6 +11,7 @@ use super::super::execute::Executor;
 use super::super::{Dispatcher, OpResult, Submission};
 use super::ancestry::is_away;
 use crate::completion::deliver;
+use crate::router::{SiteRule, site_rule};
 use crate::upstream::Upstream;
 
 /// A walk from a directory to the node at a name, or to the directory above for `None`.
@@ -129,6 +130,40 @@ impl Dispatcher {
                 self.dispatch_local(context, Submission { request, bulk, later })
             }),
             false => self.dispatch_remote(node.ino.site(), context, request, bulk, with_attr),
+        }
+    }
+
+    /// Answers a request for another site that is silent from what was known before. Returns `done`
+    /// if that does not suffice.
+    pub(super) fn answer_stale(
+        self: &Arc<Self>,
+        upstream: &Result<Arc<Upstream>, Error>,
+        context: &Context,
+        request: &Request,
+        done: Done,
+    ) -> Option<Done> {
+        let Ok(upstream) = upstream else { return Some(done) };
+        let SiteRule::Walk { dir, to } = site_rule(request) else {
+            return match upstream.answer_stale(context, request) {
+                Some(answer) => {
+                    done(answer);
+                    None
+                }
+                None => Some(done),
+            };
+        };
+        let step = Request::Step { dir, to: to.cloned() };
+        match upstream.answer_stale(context, &step) {
+            Some(Ok(Reply::Stepped { node, attr })) => {
+                let attr = attr.map(|attr| Attr { volatile: true, ..attr });
+                self.complete_step(context, Stepped { node, attr }, done);
+                None
+            }
+            Some(Err(error)) => {
+                done(Err(error));
+                None
+            }
+            Some(Ok(_)) | None => Some(done),
         }
     }
 
