@@ -26,6 +26,7 @@ pub use recovery::RecoveryReport;
 pub use server::{COPY_BYTES, Joining, Options, Parts, Server, StartError, Step, StopError};
 pub use sites::{ConnectSite, InviteError, LeaveError, Neighbour, SiteStatus};
 pub use standby::{Standby, StandbyStop, Standing};
+pub use stays::StayStatus;
 pub use status::{ProgressStatus, SpaceStatus, Status};
 
 mod background;
@@ -35,6 +36,7 @@ mod copies;
 mod find_by_id;
 mod grace;
 mod group_commit;
+mod homecomings;
 mod host;
 mod leases;
 mod locks;
@@ -53,6 +55,7 @@ mod server;
 mod service;
 mod sites;
 mod standby;
+mod stays;
 mod status;
 #[cfg(test)]
 mod testing;

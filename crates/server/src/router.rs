@@ -56,7 +56,10 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         | Request::DropDir { .. }
         | Request::SiteAddress { .. }
         | Request::SiteList { .. }
-        | Request::LeaveSite => SiteRule::FromSite,
+        | Request::LeaveSite
+        | Request::SetBytes { .. }
+        | Request::GiveBytes { .. }
+        | Request::DropBytes { .. } => SiteRule::FromSite,
         Request::RemoveNamedDir { dir, parent, name } => {
             SiteRule::RemoveNamedDir { dir: *dir, parent: *parent, name }
         }

@@ -27,6 +27,7 @@ use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
 use crate::service::LocalService;
 use crate::sites::{ConnectSite, InviteError, LeaveError, Neighbour, SiteStatus};
+use crate::stays::StayStatus;
 use crate::status::{ProgressStatus, SpaceStatus, Status};
 
 pub use error::{StartError, StopError};
@@ -191,6 +192,12 @@ impl Server {
     #[must_use]
     pub fn copies(&self) -> CopyStatus {
         self.core.sites.copies()
+    }
+
+    /// Returns how many files of other sites have their bytes on this disk, and nowhere else.
+    #[must_use]
+    pub fn stays(&self) -> StayStatus {
+        self.core.sites.stays.status()
     }
 
     /// Begins to sign the list of the sites with the server's key, and to send it to the others.

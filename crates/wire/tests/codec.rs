@@ -241,6 +241,11 @@ fn of_nodes() -> impl Strategy<Value = Request> {
             .prop_map(|address| Request::SiteAddress { address }),
         vec(any::<u8>(), 0..1000).prop_map(|text| Request::SiteList { text }),
         Just(Request::LeaveSite),
+        (handle(), ino(), any::<u64>(), time(), time()).prop_map(
+            |(node, at, size, mtime, since)| Request::SetBytes { node, at, size, mtime, since }
+        ),
+        (handle(), ino()).prop_map(|(node, file)| Request::GiveBytes { node, file }),
+        (handle(), ino()).prop_map(|(node, file)| Request::DropBytes { node, file }),
         (handle(), vec(vec(any::<u8>(), 1..200), 0..16), any::<u64>()).prop_map(
             |(node, chain, after)| Request::Access { node, chain, after: SessionId(after) }
         ),

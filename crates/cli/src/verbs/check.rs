@@ -71,6 +71,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
                 "nodes": found.checked.nodes,
                 "directories": found.checked.directories,
                 "named_elsewhere": found.checked.named_elsewhere,
+                "stays": found.checked.stays,
                 "content_files": found.checked.content_files,
             },
             "found": plan_json(&found),

@@ -389,6 +389,15 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::SiteAddress => Request::SiteAddress { address: long_address() },
         Operation::SiteList => Request::SiteList { text: vec![b'x'; limits::SITE_LIST_BYTES] },
         Operation::LeaveSite => Request::LeaveSite,
+        Operation::SetBytes => Request::SetBytes {
+            node: file,
+            at: file.ino,
+            size: 1,
+            mtime: Time::default(),
+            since: Time::default(),
+        },
+        Operation::GiveBytes => Request::GiveBytes { node: file, file: file.ino },
+        Operation::DropBytes => Request::DropBytes { node: file, file: file.ino },
         Operation::Servers => Request::Servers,
         Operation::Attach => {
             Request::Attach { chain: vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3] }

@@ -347,6 +347,9 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         | Request::RemoveNamedDir { .. }
         | Request::SiteAddress { .. }
         | Request::LeaveSite
+        | Request::SetBytes { .. }
+        | Request::GiveBytes { .. }
+        | Request::DropBytes { .. }
         | Request::Servers => 0,
     };
     own + bytes.len()

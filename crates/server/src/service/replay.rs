@@ -88,6 +88,9 @@ impl Executor<'_> {
             | Request::SiteAddress { .. }
             | Request::SiteList { .. }
             | Request::LeaveSite
+            | Request::SetBytes { .. }
+            | Request::GiveBytes { .. }
+            | Request::DropBytes { .. }
             | Request::Servers => self.execute_new(request),
         }
     }

@@ -12,6 +12,7 @@ mod line;
 mod locks;
 mod origins;
 mod remove_dir;
+mod stays;
 mod storm;
 mod three;
 mod world;

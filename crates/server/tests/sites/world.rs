@@ -145,10 +145,16 @@ impl Offices {
     /// Starts berlin again. Its server has another session at the first site, which ends the old
     /// one.
     pub(super) fn start_berlin_again(self, options: Options) -> Self {
+        self.start_berlin_with(options, |berlin| {
+            berlin.stop().unwrap();
+            drop(berlin);
+        })
+    }
+
+    fn start_berlin_with(self, options: Options, end: impl FnOnce(Arc<Server>)) -> Self {
         let Self { first, berlin, mut lines, _recalls, folder, .. } = self;
         let Self { is_cut, is_silent, losing, sent, .. } = self;
-        berlin.stop().unwrap();
-        drop(berlin);
+        end(berlin);
         let service = first.session_service();
         let peer = service.admit_site(&public(BERLIN), None).unwrap();
         let session = begin(&*service, peer);
@@ -158,6 +164,16 @@ impl Offices {
         let berlin = Arc::new(Server::start(&berlin_dir(&folder), options).unwrap());
         ends.connect(&berlin);
         Self { first, berlin, is_cut, is_silent, losing, sent, lines, _recalls, folder }
+    }
+
+    /// Starts berlin again, whose run has ended without a stop.
+    pub(super) fn start_berlin_after_crash(self, options: Options) -> Self {
+        self.start_berlin_with(options, |berlin| drop(berlin))
+    }
+
+    /// Ends the leases of berlin's server at the first site, as their time does.
+    pub(super) fn end_session_of_berlin_leases(&self) {
+        self.first.session_service().leases_lost(self.lines[0].session);
     }
 
     /// Starts the first site again, after berlin has stopped.

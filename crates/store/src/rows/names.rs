@@ -46,6 +46,14 @@ impl NameRow {
 
 impl Row<'_> for NameRow {
     const KIND: RowKind = RowKind::Name;
+    const VERSION: u8 = Rnode::VERSION;
+
+    fn version(&self) -> u8 {
+        match self {
+            Self::Rnode(rnode) => rnode.body_version(),
+            Self::Link { .. } => 1,
+        }
+    }
 }
 
 const TAG_RNODE: u8 = 1;

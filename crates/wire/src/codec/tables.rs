@@ -8,7 +8,7 @@ use super::fields::{Address, BulkBytes, Sentence, SiteListText, Target, XattrNam
 use super::lists::{Credentials, DirEntries, ServerAddresses};
 use super::{MOST_ANSWER_START, MOST_CALLER};
 use crate::access::AccessPage;
-use crate::attr::{Attr, FileKind, NewMode, SetAttr};
+use crate::attr::{Attr, FileKind, NewMode, SetAttr, Time};
 use crate::audit::{AuditPage, AuditPlace};
 use crate::error::Error;
 use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags};
@@ -156,6 +156,9 @@ requests! {
     52 RemoveNamedDir { dir: Handle, parent: InodeId, name: Name } -> Removed;
     53 SiteList { text: SiteListText } -> Done;
     54 LeaveSite {} -> Done;
+    55 SetBytes { node: Handle, at: InodeId, size: u64, mtime: Time, since: Time } -> Attr;
+    56 GiveBytes { node: Handle, file: InodeId } -> Attr;
+    57 DropBytes { node: Handle, file: InodeId } -> Done;
     72 Servers {} -> Servers;
 }
 

@@ -194,6 +194,18 @@ fn others() -> Vec<Case> {
         (of_servers, Request::SiteAddress { address: Vec::new() }),
         (of_servers, Request::SiteList { text: Vec::new() }),
         (of_servers, Request::LeaveSite),
+        (
+            of_servers,
+            Request::SetBytes {
+                node: DIR,
+                at: InodeId::ROOT,
+                size: 1,
+                mtime: Time::default(),
+                since: Time::default(),
+            },
+        ),
+        (of_servers, Request::GiveBytes { node: DIR, file: InodeId::ROOT }),
+        (of_servers, Request::DropBytes { node: DIR, file: InodeId::ROOT }),
         (of_servers, Request::Servers),
     ];
     to_read.into_iter().chain(to_write).chain(unlocked).chain(rest).collect()

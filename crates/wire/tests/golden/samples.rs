@@ -311,6 +311,18 @@ fn searches() -> Vec<(&'static str, Request)> {
         ("", Request::SiteAddress { address: b"office.example:7440".to_vec() }),
         ("", Request::SiteList { text: b"Pelago-Sites: 1\n".to_vec() }),
         ("", Request::LeaveSite),
+        (
+            "",
+            Request::SetBytes {
+                node: NODE,
+                at: NODE.ino,
+                size: OFFSET,
+                mtime: Time { seconds: 1_700_000_000, nanos: 5 },
+                since: Time { seconds: 1_600_000_000, nanos: 6 },
+            },
+        ),
+        ("", Request::GiveBytes { node: NODE, file: NODE.ino }),
+        ("", Request::DropBytes { node: NODE, file: NODE.ino }),
         ("", Request::Servers),
     ]
 }

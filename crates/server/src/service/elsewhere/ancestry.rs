@@ -79,6 +79,9 @@ impl Subject {
             | Request::SiteAddress { .. }
             | Request::SiteList { .. }
             | Request::LeaveSite
+            | Request::SetBytes { .. }
+            | Request::GiveBytes { .. }
+            | Request::DropBytes { .. }
             | Request::GetLock { .. }
             | Request::SetLock { .. }
             | Request::ReclaimLock { .. }

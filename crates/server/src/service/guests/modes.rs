@@ -111,6 +111,9 @@ impl UserModes<'_> {
             | Request::SiteAddress { .. }
             | Request::SiteList { .. }
             | Request::LeaveSite
+            | Request::SetBytes { .. }
+            | Request::GiveBytes { .. }
+            | Request::DropBytes { .. }
             | Request::Servers => Ok(()),
         }
     }
