@@ -83,7 +83,9 @@ impl Check<'_> {
         })?;
         self.each(&key::all(RowKind::Stay), |check, key, value| {
             let is_whole = match Key::parse(key) {
-                Some(Key::Stay { ino }) => !check.is_elsewhere(ino) && StayRow::decode(value).is_ok(),
+                Some(Key::Stay { ino }) => {
+                    !check.is_elsewhere(ino) && StayRow::decode(value).is_ok()
+                }
                 _ => false,
             };
             if !is_whole {

@@ -157,12 +157,8 @@ impl InodeGuard<'_> {
         let ino = self.ino();
         let before = self.state.bytes.generation();
         let now = clock::now();
-        let live = LiveAttrs {
-            size,
-            mtime,
-            ctime: now.max(self.state.ctime.next()),
-            ..self.state.live()
-        };
+        let live =
+            LiveAttrs { size, mtime, ctime: now.max(self.state.ctime.next()), ..self.state.live() };
         self.state.bytes = Bytes::Elsewhere(node);
         self.state.size = size;
         self.state.mtime = live.mtime;

@@ -9,8 +9,8 @@ use std::{io, mem, thread};
 
 use parking_lot::MutexGuard;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Granted, InodeId, OpenId, Reply, Request, Service, Then, Touched,
-    limits,
+    Bulk, Code, Context, Done, Error, Granted, InodeId, OpenId, Reply, Request, Service, Then,
+    Touched, limits,
 };
 
 use crate::caller::Caller;

@@ -26,8 +26,8 @@ pub use recovery::RecoveryReport;
 pub use server::{COPY_BYTES, Joining, Options, Parts, Server, StartError, Step, StopError};
 pub use sites::{ConnectSite, InviteError, LeaveError, Neighbour, SiteStatus};
 pub use standby::{Standby, StandbyStop, Standing};
-pub use stays::StayStatus;
 pub use status::{ProgressStatus, SpaceStatus, Status};
+pub use stays::StayStatus;
 
 mod background;
 mod chains;
@@ -55,8 +55,8 @@ mod server;
 mod service;
 mod sites;
 mod standby;
-mod stays;
 mod status;
+mod stays;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

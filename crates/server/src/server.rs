@@ -27,8 +27,8 @@ use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
 use crate::service::LocalService;
 use crate::sites::{ConnectSite, InviteError, LeaveError, Neighbour, SiteStatus};
-use crate::stays::StayStatus;
 use crate::status::{ProgressStatus, SpaceStatus, Status};
+use crate::stays::StayStatus;
 
 pub use error::{StartError, StopError};
 pub use options::{COPY_BYTES, Joining, Options, Step};

@@ -368,6 +368,8 @@ impl Sites {
     pub(crate) fn flush(&self) {
         let upstreams: Vec<_> = self.upstreams.read().values().cloned().collect();
         let (sender, flushed) = mpsc::channel::<()>();
+        let of_stays = sender.clone();
+        self.stays.tell_everything(Box::new(move || drop(of_stays)));
         for upstream in upstreams {
             let sender = sender.clone();
             upstream.end_write_behind(Box::new(move || drop(sender)));

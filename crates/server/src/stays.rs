@@ -146,7 +146,13 @@ impl Stays {
             state.by_node.insert(node, stay);
         }
         let count = AtomicUsize::new(state.by_node.len());
-        Self { shard, state: Mutex::new(state), count, tell: OnceLock::new(), is_watched: AtomicBool::new(false) }
+        Self {
+            shard,
+            state: Mutex::new(state),
+            count,
+            tell: OnceLock::new(),
+            is_watched: AtomicBool::new(false),
+        }
     }
 
     /// Sets the function that tells the home of a file; a second call does nothing.
@@ -172,7 +178,8 @@ impl Stays {
     /// Returns what there is, for `status`.
     pub(crate) fn status(&self) -> StayStatus {
         let state = self.state.lock();
-        let count = |is_it: fn(&Stay) -> bool| state.by_node.values().filter(|it| is_it(it)).count();
+        let count =
+            |is_it: fn(&Stay) -> bool| state.by_node.values().filter(|it| is_it(it)).count();
         StayStatus {
             files: state.by_file.len(),
             untold: count(|stay| stay.is_dirty || stay.is_telling),
@@ -526,7 +533,8 @@ impl Stays {
         }
         let state = self.state.lock();
         let Some(node) = state.by_file.get(&attr.ino).copied() else { return };
-        let is_newer = state.by_node.get(&node).is_some_and(|stay| stay.is_dirty || stay.is_telling);
+        let is_newer =
+            state.by_node.get(&node).is_some_and(|stay| stay.is_dirty || stay.is_telling);
         drop(state);
         if !is_newer {
             return;
@@ -537,6 +545,15 @@ impl Stays {
             attr.mtime = attr.mtime.max(here.mtime);
             attr.ctime = attr.ctime.max(here.ctime);
         }
+    }
+
+    /// Tells the homes of all files what has changed, and calls `then`.
+    pub(crate) fn tell_everything(self: &Arc<Self>, then: Then) {
+        let state = self.state.lock();
+        let dirty = state.by_node.values().filter(|stay| stay.is_dirty && stay.is_used());
+        let files = dirty.map(|stay| stay.row.file.ino).collect();
+        drop(state);
+        self.tell_all(files, then);
     }
 
     /// Tells the homes of these files what has changed, one after the other, and calls `then`.

@@ -664,8 +664,13 @@ mod tests {
             site(1),
         ];
         assert!(others.iter().all(|row| is_mirrored(row)));
-        let own_kinds =
-            [RowKind::CachedReply, RowKind::Session, RowKind::Volume, RowKind::Stay, RowKind::Ancestry];
+        let own_kinds = [
+            RowKind::CachedReply,
+            RowKind::Session,
+            RowKind::Volume,
+            RowKind::Stay,
+            RowKind::Ancestry,
+        ];
         for kind in RowKind::ALL.iter().filter(|kind| !own_kinds.contains(kind)) {
             assert!(is_mirrored(&[kind.number(), 0]), "{kind:?}");
         }

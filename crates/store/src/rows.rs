@@ -19,8 +19,8 @@ pub use revocation::RevocationRow;
 pub use rnode::{Rnode, RnodeFlags};
 pub use row::{Body, Row, Stamp};
 pub use session::RESERVED_PEERS;
-pub use stay::{StayRow, StayState};
 pub use site::{SITE_NAME_BYTES, SiteListRow, SiteRow, SiteState};
+pub use stay::{StayRow, StayState};
 pub use volume::{CACHED_REPLY_BYTES, CachedReply, HalfCommits, HighWater, Identity, IndexCommits};
 
 mod ancestry;

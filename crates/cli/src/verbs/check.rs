@@ -202,6 +202,12 @@ fn lines(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
             checked.named_elsewhere
         ));
     }
+    if checked.stays > 0 {
+        text.push_str(&format!(
+            "staying   {} files of other sites have their bytes here\n",
+            checked.stays
+        ));
+    }
     text.push_str(&result_lines(found, repaired, left));
     text
 }

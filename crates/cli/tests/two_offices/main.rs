@@ -7,4 +7,5 @@ mod errors;
 mod office;
 mod paths;
 mod ringer;
+mod stays;
 mod third;

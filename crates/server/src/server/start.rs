@@ -30,8 +30,8 @@ use crate::memory::MEMORY_BYTES;
 use crate::origins::Origins;
 use crate::policy::Policy;
 use crate::recovery::{self, Measured, RecoveryReport};
-use crate::stays::Stays;
 use crate::sites::{SiteParts, SiteRows, Sites};
+use crate::stays::Stays;
 use crate::unfinished::{Unfinished, changes_of_sites};
 
 impl Server {

@@ -98,7 +98,8 @@ impl Dispatcher {
     fn home_of_open(&self, session: SessionId, open: OpenId) -> Option<u16> {
         let there = self.parts.sites.home_of(session, open)?;
         let key = OpenKey { session, open };
-        let is_own = !self.parts.sites.stays.has_open(key) && self.parts.opens.inode_of(key).is_ok();
+        let is_own =
+            !self.parts.sites.stays.has_open(key) && self.parts.opens.inode_of(key).is_ok();
         (!is_own).then_some(there)
     }
 

@@ -37,6 +37,15 @@ impl Parked {
         Self { context: *context, request, bytes: bulk.into_bytes(), done: later() }
     }
 
+    /// Carries a request for an own file out, as if it came now.
+    fn go_on_here(self, dispatcher: &Arc<Dispatcher>) {
+        let Self { context, request, bytes, done } = self;
+        let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
+        deliver(done, |later| {
+            dispatcher.dispatch_own_file(&context, Submission { request, bulk, later })
+        });
+    }
+
     /// Carries the request out, as if it came now.
     fn go_on(self, dispatcher: &Arc<Dispatcher>) {
         let Self { context, request, bytes, done } = self;
@@ -66,6 +75,21 @@ impl Dispatcher {
                 let site = self.parts.sites.of_session(context.session).map(|peer| peer.site);
                 self.divert_from_home(context, site, submission)
             }
+        }
+    }
+
+    /// Carries out a request for what has its home here, of a session that sends none for others.
+    pub(super) fn dispatch_own_file(
+        self: &Arc<Self>,
+        context: &Context,
+        submission: Submission<'_>,
+    ) -> Option<Result<Reply, Error>> {
+        if self.parts.sites.is_alone() {
+            return self.dispatch_local(context, submission);
+        }
+        match self.divert_from_home(context, None, submission) {
+            ControlFlow::Continue(submission) => self.dispatch_local(context, submission),
+            ControlFlow::Break(answer) => answer,
         }
     }
 
@@ -103,7 +127,12 @@ const fn of_part(context: &Context) -> Context {
 
 /// Returns the opens that a request names, in its session.
 fn opens_of(context: &Context, request: &Request) -> Vec<OpenKey> {
-    let opens = request.describe().subjects.each_open();
+    // The subjects have no open of a change of attributes, which a file can be without.
+    let of_attributes = match request {
+        Request::SetAttr { open, .. } => *open,
+        _ => None,
+    };
+    let opens = request.describe().subjects.each_open().chain(of_attributes);
     opens.map(|open| OpenKey::of(context, open)).collect()
 }
 

@@ -280,12 +280,8 @@ fn about_node(operation: Operation, target: Target) -> Request {
             let at = InodeId::new(7, 0, 9).unwrap();
             Request::SetBytes { node, at, size: 1, mtime: Time::default(), since: Time::default() }
         }
-        Operation::GiveBytes => {
-            Request::GiveBytes { node, file: InodeId::new(7, 0, 9).unwrap() }
-        }
-        Operation::DropBytes => {
-            Request::DropBytes { node, file: InodeId::new(7, 0, 9).unwrap() }
-        }
+        Operation::GiveBytes => Request::GiveBytes { node, file: InodeId::new(7, 0, 9).unwrap() },
+        Operation::DropBytes => Request::DropBytes { node, file: InodeId::new(7, 0, 9).unwrap() },
         Operation::Servers => Request::Servers,
         other => panic!("{other:?} names no node"),
     }

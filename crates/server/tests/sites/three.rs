@@ -80,6 +80,7 @@ impl Three {
                 sent: Arc::default(),
                 losing: Arc::default(),
                 holder: Arc::default(),
+                moved: Arc::default(),
             };
             let holder = Arc::clone(&ends.holder);
             routes[to].upgrade()?.holders.lock().insert(ends.session, holder);

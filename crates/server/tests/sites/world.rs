@@ -118,6 +118,7 @@ impl Offices {
             sent: Arc::clone(sent),
             losing: Arc::clone(&losing),
             holder: Arc::default(),
+            moved: Arc::default(),
         };
         let lines = [
             line(&first, to_first.unwrap(), &sent),
@@ -168,7 +169,17 @@ impl Offices {
 
     /// Starts berlin again, whose run has ended without a stop.
     pub(super) fn start_berlin_after_crash(self, options: Options) -> Self {
-        self.start_berlin_with(options, |berlin| drop(berlin))
+        let mut offices = self.start_berlin_with(options, |berlin| drop(berlin));
+        // The first site goes on, and connects to the new run.
+        let berlin = &offices.berlin;
+        let service = berlin.session_service();
+        let session = begin(&*service, service.admit_site(&public(FIRST), None).unwrap());
+        *offices.lines[1].moved.lock() = Some((Arc::downgrade(berlin), session));
+        offices._recalls[1] = Recalls::of(berlin);
+        let holder = Arc::clone(&offices.lines[1].holder);
+        offices._recalls[1].holders.lock().insert(session, holder);
+        offices.lines[1].end_leases();
+        offices
     }
 
     /// Ends the leases of berlin's server at the first site, as their time does.

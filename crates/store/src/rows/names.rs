@@ -84,7 +84,9 @@ impl Body<'_> for NameRow {
     fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match body.u8()? {
             TAG_RNODE => Rnode::decode_body(body).map(Self::Rnode),
-            TAG_LINK => Ok(Self::Link { ino: body.ino()?, kind: body.kind()? }),
+            TAG_LINK if body.version() == 1 => {
+                Ok(Self::Link { ino: body.ino()?, kind: body.kind()? })
+            }
             _ => Err(DecodeError::Field("tag")),
         }
     }

@@ -187,7 +187,12 @@ impl Dispatcher {
                 Ok(_) | Err(_) => done(result),
             }
         });
-        upstream.ask(&Context { mutation: 0, origin: None, ..context }, request, Bulk::None, checked);
+        upstream.ask(
+            &Context { mutation: 0, origin: None, ..context },
+            request,
+            Bulk::None,
+            checked,
+        );
     }
 
     /// Carries a request out once the bytes of the file are here, or the file is empty.
@@ -202,7 +207,7 @@ impl Dispatcher {
         let parked = Parked::new(context, submission);
         let this = Arc::clone(self);
         let then: OnDone = Box::new(move |home| match home {
-            Ok(()) => parked.go_on(&this),
+            Ok(()) => parked.go_on_here(&this),
             Err(error) => (parked.done)(Err(error)),
         });
         let until = Instant::now() + PATIENCE;
@@ -229,12 +234,7 @@ impl Dispatcher {
     }
 
     /// Brings the bytes of a file home, or empties it. Blocks.
-    fn bring_home(
-        self: &Arc<Self>,
-        file: Handle,
-        node: InodeId,
-        need: Need,
-    ) -> Result<(), Error> {
+    fn bring_home(self: &Arc<Self>, file: Handle, node: InodeId, need: Need) -> Result<(), Error> {
         let upstream = self.parts.sites.upstream(node.site())?;
         let give = Request::GiveBytes { node: Handle::own(node), file: file.ino };
         let given = wait(|done| upstream.ask(&Context::direct(0, 0), give, Bulk::None, done));

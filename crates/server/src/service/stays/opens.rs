@@ -143,13 +143,7 @@ impl Dispatcher {
     }
 
     /// Opens a file at its home, and then the node that has its bytes here.
-    fn open_there(
-        self: &Arc<Self>,
-        parked: Parked,
-        home: u16,
-        flags: OpenFlags,
-        is_empty: bool,
-    ) {
+    fn open_there(self: &Arc<Self>, parked: Parked, home: u16, flags: OpenFlags, is_empty: bool) {
         let Parked { context, request, done, .. } = parked;
         let upstream = match self.admit_there(home, &context, &request) {
             Ok(upstream) => upstream,

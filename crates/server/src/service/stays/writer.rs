@@ -371,11 +371,7 @@ impl Dispatcher {
     }
 
     /// Has the first write to a new or emptied file of another site go to a node of this one.
-    fn begin_stay<'a>(
-        self: &Arc<Self>,
-        context: &Context,
-        submission: Submission<'a>,
-    ) -> Way<'a> {
+    fn begin_stay<'a>(self: &Arc<Self>, context: &Context, submission: Submission<'a>) -> Way<'a> {
         let stays = &self.parts.sites.stays;
         let opens = opens_of(context, &submission.request);
         if let Request::Release { .. } = submission.request {
