@@ -68,7 +68,7 @@ pub(crate) struct Stays {
     shard: Arc<Shard>,
     /// A leaf lock.
     state: Mutex<State>,
-    /// Number of stays and of opens of other sites' files: while there are none, nothing is looked up.
+    /// Number of stays and of opens of other sites' files: without any, nothing is looked up.
     count: AtomicUsize,
     tell: OnceLock<Tell>,
     is_watched: AtomicBool,
@@ -506,6 +506,13 @@ impl Stays {
         let next = !stay.waiting.is_empty() && stay.is_used();
         let next = next.then(|| Self::next_news(node, stay));
         (Self::settle(stay), next)
+    }
+
+    /// Records that the home of a file is to be told again.
+    pub(crate) fn tell_again(&self, node: InodeId) {
+        if let Some(stay) = self.state.lock().by_node.get_mut(&node) {
+            stay.is_dirty |= stay.is_used();
+        }
     }
 
     /// Returns the files whose homes do not know all, although no program writes them any more.

@@ -5,7 +5,7 @@
 //! way round. So locks and attributes go to the home, bytes to where they are.
 
 mod home;
-mod opens;
+mod opening;
 mod requests;
 mod telling;
 mod writer;
@@ -20,8 +20,9 @@ use super::{Dispatcher, Submission};
 use crate::completion::deliver;
 use crate::router::Origin;
 
-/// The way of a request: the answer to one that went it, or the request for which there is none.
-type Way<'a> = ControlFlow<Option<Result<Reply, Error>>, Submission<'a>>;
+/// What has become of a request: its answer, now or later, or the request itself if it is none of
+/// these files.
+type Diverted<'a> = ControlFlow<Option<Result<Reply, Error>>, Submission<'a>>;
 
 /// A request that is carried out later, with its bytes.
 struct Parked {
@@ -64,7 +65,7 @@ impl Dispatcher {
         context: &Context,
         origin: Origin,
         submission: Submission<'a>,
-    ) -> Way<'a> {
+    ) -> Diverted<'a> {
         match origin {
             Origin::Client => {
                 let submission = self.divert_to_stay(context, submission)?;

@@ -13,8 +13,8 @@ use pelago_wire::{
     SessionId, Touches, limits,
 };
 
-use super::opens::direct;
-use super::{Dispatcher, Parked, Submission, Way, lost_bytes, of_part, opens_of};
+use super::opening::direct;
+use super::{Dispatcher, Diverted, Parked, Submission, lost_bytes, of_part, opens_of};
 use crate::homecomings::{Coming, OnDone};
 use crate::upstream::Upstream;
 
@@ -41,7 +41,7 @@ impl Dispatcher {
         context: &Context,
         asking: Option<u16>,
         submission: Submission<'a>,
-    ) -> Way<'a> {
+    ) -> Diverted<'a> {
         let submission = self.divert_by_node(context, asking, submission)?;
         for open in opens_of(context, &submission.request) {
             let Some(file) = self.parts.opens.handle_of(open).ok() else { continue };
@@ -78,7 +78,7 @@ impl Dispatcher {
         context: &Context,
         asking: Option<u16>,
         submission: Submission<'a>,
-    ) -> Way<'a> {
+    ) -> Diverted<'a> {
         let (file, need) = match &submission.request {
             Request::Open { node, flags, .. } if flags.truncate => (*node, Some(Need::Empty)),
             Request::Open { node, flags, .. } | Request::Reopen { node, flags, .. } => {

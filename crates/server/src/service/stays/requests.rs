@@ -9,7 +9,7 @@ use pelago_wire::{Code, Context, Done, Error, Handle, InodeId, Reply, Request};
 
 use super::super::execute::Executor;
 use super::super::{ErrorReport, OpResult, Outcome};
-use super::{Dispatcher, Submission, Way, of_part};
+use super::{Dispatcher, Diverted, Submission, of_part};
 
 impl Dispatcher {
     /// Has a request for bytes that are here carried out once no change of them is under way.
@@ -17,7 +17,7 @@ impl Dispatcher {
         self: &Arc<Self>,
         context: &Context,
         submission: Submission<'a>,
-    ) -> Way<'a> {
+    ) -> Diverted<'a> {
         if let Request::SetBytes { .. } = submission.request {
             self.watch_stays();
         }

@@ -162,7 +162,12 @@ impl Dispatcher {
             match (error.code, row.state) {
                 _ if !is_as_asked => {}
                 (Code::Stale, _) | (Code::Exists, StayState::Given) => this.end_stay(node),
-                (Code::Exists, StayState::Told) => this.keep_stay(node),
+                // A crash of the home may have lost what it was told. It takes it again if the file
+                // has no other bytes.
+                (Code::Exists, StayState::Told) => {
+                    this.parts.sites.stays.tell_again(node);
+                    this.tell(row.file.ino, Box::new(|_told| {}));
+                }
                 _ => {}
             }
         });

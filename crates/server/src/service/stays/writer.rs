@@ -11,7 +11,7 @@ use pelago_wire::{
     SessionId, SetAttr, WriteFlags, limits,
 };
 
-use super::{Dispatcher, Parked, Submission, Way, of_part, opens_of};
+use super::{Dispatcher, Diverted, Parked, Submission, of_part, opens_of};
 use crate::stays::{Gate, OnTold, RemoteOpen};
 
 /// The bytes of a file and their node here.
@@ -35,7 +35,7 @@ impl Dispatcher {
         self: &Arc<Self>,
         context: &Context,
         submission: Submission<'a>,
-    ) -> Way<'a> {
+    ) -> Diverted<'a> {
         let submission = self.divert_open(context, submission)?;
         if self.parts.sites.stays.is_empty() {
             return ControlFlow::Continue(submission);
@@ -62,7 +62,7 @@ impl Dispatcher {
         staying: StayingFile,
         open: OpenKey,
         submission: Submission<'a>,
-    ) -> Way<'a> {
+    ) -> Diverted<'a> {
         let is_used = self.parts.sites.stays.is_used(staying.node);
         let answer = match &submission.request {
             Request::Read { .. } | Request::Seek { .. } if is_used => {
@@ -109,7 +109,7 @@ impl Dispatcher {
         staying: StayingFile,
         open: OpenKey,
         submission: Submission<'a>,
-    ) -> Way<'a> {
+    ) -> Diverted<'a> {
         let stays = &self.parts.sites.stays;
         match stays.begin_change(staying.node) {
             Gate::Begun => {}
@@ -161,7 +161,7 @@ impl Dispatcher {
         staying: StayingFile,
         open: OpenKey,
         submission: Submission<'a>,
-    ) -> Way<'a> {
+    ) -> Diverted<'a> {
         let Request::SetAttr { node, set, .. } = &submission.request else {
             return ControlFlow::Continue(submission);
         };
@@ -371,7 +371,11 @@ impl Dispatcher {
     }
 
     /// Has the first write to a new or emptied file of another site go to a node of this one.
-    fn begin_stay<'a>(self: &Arc<Self>, context: &Context, submission: Submission<'a>) -> Way<'a> {
+    fn begin_stay<'a>(
+        self: &Arc<Self>,
+        context: &Context,
+        submission: Submission<'a>,
+    ) -> Diverted<'a> {
         let stays = &self.parts.sites.stays;
         let opens = opens_of(context, &submission.request);
         if let Request::Release { .. } = submission.request {

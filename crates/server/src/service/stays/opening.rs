@@ -11,7 +11,7 @@ use pelago_wire::{
 };
 
 use super::writer::{here, made_open};
-use super::{Dispatcher, Parked, Submission, Way, of_part};
+use super::{Dispatcher, Diverted, Parked, Submission, of_part};
 use crate::stays::RemoteOpen;
 
 /// An open of a file of another site, which its home has made.
@@ -33,7 +33,7 @@ impl Dispatcher {
         self: &Arc<Self>,
         context: &Context,
         submission: Submission<'a>,
-    ) -> Way<'a> {
+    ) -> Diverted<'a> {
         let own = self.parts.sites.own();
         let request = &submission.request;
         let Some(subject) = request.describe().subjects.each_inode().next() else {
