@@ -5,6 +5,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pelago_meta::shard::{BytesChange, BytesPlace, InlineBytes, LiveAttrs, Shard, WritingRow};
 use pelago_store::clock;
@@ -32,6 +33,12 @@ pub struct NewPlace {
 }
 
 impl OpenFiles {
+    /// Returns whether any file that was opened in this run may have its bytes at another site.
+    #[must_use]
+    pub fn may_have_bytes_elsewhere(&self) -> bool {
+        self.has_elsewhere.load(Ordering::Acquire)
+    }
+
     /// Returns the node of another site that has the bytes of the file of an open; `None` if they
     /// are here. May read a row.
     ///
@@ -54,6 +61,7 @@ impl OpenFiles {
         if self.disk.content.is_shared() {
             return Err(Code::NotSupported.into());
         }
+        self.has_elsewhere.store(true, Ordering::Release);
         let (inode, attr) = self.enter(handle, false)?;
         let mut guard = self.lock(&inode);
         let set = guard.load().and_then(|()| guard.set_bytes_at(place, attr));

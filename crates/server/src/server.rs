@@ -15,8 +15,8 @@ use pelago_store::table::SharedTable;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::{Volume, VolumeId};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Handle, LocalCache, PinError, Pinned, Pins, Request, Service,
-    SessionService, ShardId, Time,
+    Bulk, Code, Context, Done, Error, Handle, InodeId, LocalCache, PinError, Pinned, Pins, Request,
+    Service, SessionService, ShardId, Time,
 };
 
 use crate::copies::CopyStatus;
@@ -198,6 +198,12 @@ impl Server {
     #[must_use]
     pub fn stays(&self) -> StayStatus {
         self.core.sites.stays.status()
+    }
+
+    /// Returns the node of another site that has the bytes of a file; `None` if they are here.
+    #[must_use]
+    pub fn bytes_at(&self, file: Handle) -> Option<InodeId> {
+        self.core.shard.stored_node(file).ok()?.rnode.bytes_at
     }
 
     /// Begins to sign the list of the sites with the server's key, and to send it to the others.

@@ -44,14 +44,20 @@ pub(super) struct Ends {
     /// The holder of the leases of this session.
     pub(super) holder: HolderOf,
     /// The next run of that server, and the session there.
-    pub(super) moved: Arc<Mutex<Option<(Weak<Server>, SessionId)>>>,
+    pub(super) moved: Arc<Mutex<Option<NextRun>>>,
+}
+
+/// A later run of the server at the other end.
+pub(super) struct NextRun {
+    pub(super) there: Weak<Server>,
+    pub(super) session: SessionId,
 }
 
 impl Ends {
     /// Returns the server at the other end, and the session there.
     pub(super) fn end(&self) -> (Option<Arc<Server>>, SessionId) {
         match &*self.moved.lock() {
-            Some((there, session)) => (there.upgrade(), *session),
+            Some(next) => (next.there.upgrade(), next.session),
             None => (self.there.upgrade(), self.session),
         }
     }
@@ -97,7 +103,10 @@ impl Line {
         let context = Context { session: *session, mutation, origin, ..*context };
         let is_step = matches!(
             request,
-            Request::AddDir { .. } | Request::DropDir { .. } | Request::RemoveNamedDir { .. }
+            Request::AddDir { .. }
+                | Request::DropDir { .. }
+                | Request::RemoveNamedDir { .. }
+                | Request::DropBytes { .. }
         );
         let losing = if is_step { *losing.lock() } else { Losing::Nothing };
         if losing == Losing::Requests {

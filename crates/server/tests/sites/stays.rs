@@ -9,6 +9,7 @@ use pelago_wire::{
     Time, WriteFlags, limits,
 };
 
+use super::line::Losing;
 use super::world::{Offices, ask, ask_with, berlin_dir, client, lookup, options, wait_for};
 use crate::harness::rig::name;
 
@@ -410,4 +411,266 @@ fn a_kill_brings_back_nothing_that_was_passed_over() {
     wait_for("they are kept", || offices.berlin.stays().kept == 1);
     assert!(read(&offices.first, "file").unwrap() == theirs);
     assert!(read(&offices.berlin, "file").unwrap() == theirs);
+}
+
+/// A kill of the home between the steps by which bytes come home: they are where they were.
+#[test]
+fn bytes_that_were_asked_for_are_read_and_written_still() {
+    let offices = Offices::new();
+    let writing = OpenId(1);
+    let file = create(&offices.berlin, DIRECT, "file", writing);
+    let mut bytes = content(1, SIZE);
+    write(&offices.berlin, writing, 0, &bytes).unwrap();
+    flush(&offices.berlin, writing).unwrap();
+    let node = offices.first.bytes_at(file).unwrap();
+    let give = Request::GiveBytes { node: Handle::own(node), file: file.ino };
+    for _ in 0..2 {
+        ask(&offices.berlin, offices.first_at_berlin(), give.clone()).unwrap();
+    }
+    for server in [&offices.first, &offices.berlin] {
+        assert!(read(server, "file").unwrap() == bytes);
+    }
+    write(&offices.berlin, writing, 0, b"goes home").unwrap();
+    bytes[..9].copy_from_slice(b"goes home");
+    assert!(read_open(&offices.berlin, writing).unwrap() == bytes);
+    close(&offices.berlin, writing);
+    assert_eq!(offices.first.bytes_at(file), None);
+    wait_for("berlin has none", || offices.berlin.stays() == StayStatus::default());
+    for server in [&offices.first, &offices.berlin] {
+        assert!(read(server, "file").unwrap() == bytes);
+    }
+}
+
+/// The last step is lost, and so is the word of a removal.
+#[test]
+fn a_start_asks_whether_bytes_are_needed() {
+    let offices = Offices::new();
+    let file = offices.new_file("file", &content(1, SIZE));
+    offices.new_file("removed", &content(2, SIZE));
+    offices.new_file("stays", &content(3, SIZE));
+    *offices.losing.lock() = Losing::Requests;
+    open(&offices.first, file, OpenFlags::WRITE, OpenId(1)).unwrap();
+    close(&offices.first, OpenId(1));
+    let unlink = Request::Unlink { dir: Handle::ROOT, name: name("removed") };
+    ask(&offices.first, DIRECT, unlink).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    *offices.losing.lock() = Losing::Nothing;
+    assert!(nodes(&offices) > 1);
+    let offices = offices.crash_berlin();
+    wait_for("only one is left", || nodes(&offices) == 1);
+    assert!(read(&offices.first, "stays").unwrap() == content(3, SIZE));
+    assert!(read(&offices.berlin, "file").unwrap() == content(1, SIZE));
+}
+
+/// Returns how many content files berlin has.
+fn nodes(offices: &Offices) -> usize {
+    content_files(&berlin_dir(&offices.folder).join("content")).len()
+}
+
+fn content_files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(content_files(&path)),
+            false => files.push(path),
+        }
+    }
+    files
+}
+
+/// A loss of power at berlin has cut the bytes that were not synced.
+#[test]
+fn what_a_loss_of_power_has_cut_is_not_shown_as_zeros() {
+    let offices = Offices::new();
+    let bytes = content(1, SIZE);
+    let file = offices.new_file("file", &bytes);
+    let folder = berlin_dir(&offices.folder).join("content");
+    let cut = move || {
+        let files = content_files(&folder);
+        let content = std::fs::OpenOptions::new().write(true).open(&files[0]).unwrap();
+        assert_eq!((files.len(), content.metadata().unwrap().len()), (1, SIZE as u64));
+        content.set_len(100_000).unwrap();
+    };
+    // Before the home is told: nobody is shown fewer bytes than there were, or zeros.
+    let reading = OpenId(9);
+    open(&offices.first, file, OpenFlags::READ, reading).unwrap();
+    cut();
+    let beyond = Request::Read { open: reading, offset: 90_000, size: 20_000 };
+    assert_eq!(ask(&offices.first, DIRECT, beyond).err(), Some(Code::Io));
+    release(&offices.first, reading);
+    let offices = offices.crash_berlin();
+    wait_for("the home is told", || attr(&offices.first, file).size == 100_000);
+    for server in [&offices.first, &offices.berlin] {
+        assert!(read(server, "file").unwrap() == bytes[..100_000]);
+    }
+}
+
+/// Execution 18: the version of the bytes moves with the bytes alone.
+#[test]
+fn a_change_of_the_mode_moves_no_bytes() {
+    let offices = Offices::new();
+    let bytes = content(1, SIZE);
+    let file = offices.new_file("file", &bytes);
+    assert!(read(&offices.first, "file").unwrap() == bytes);
+    let asked = || {
+        let before = offices.sent_by_first();
+        assert!(read(&offices.first, "file").unwrap() == bytes);
+        offices.sent_by_first() - before
+    };
+    let again = asked();
+    let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let chmod = Request::SetAttr { node: file, open: None, set };
+    ask(&offices.first, DIRECT, chmod).unwrap();
+    assert_eq!(asked(), again);
+}
+
+/// A file without a name, as many programs make them.
+#[test]
+fn a_file_without_a_name_stays_as_long_as_it_is_open() {
+    let offices = Offices::new();
+    let writing = OpenId(1);
+    create(&offices.berlin, DIRECT, "file", writing);
+    let unlink = Request::Unlink { dir: Handle::ROOT, name: name("file") };
+    ask(&offices.berlin, DIRECT, unlink).unwrap();
+    let bytes = content(1, SIZE);
+    write(&offices.berlin, writing, 0, &bytes).unwrap();
+    flush(&offices.berlin, writing).unwrap();
+    assert!(read_open(&offices.berlin, writing).unwrap() == bytes);
+    release(&offices.berlin, writing);
+    wait_for("it is gone", || nodes(&offices) == 0);
+    assert_eq!(offices.berlin.stays(), StayStatus::default());
+}
+
+/// What one site did to a file, and what it must be from then on, in both.
+struct Model {
+    offices: Offices,
+    /// The bytes of each file that there is.
+    files: [Option<Vec<u8>>; 4],
+    random: u64,
+}
+
+impl Model {
+    fn next(&mut self, below: usize) -> usize {
+        // xorshift64
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % below as u64) as usize
+    }
+
+    fn server(&self, site: usize) -> &Server {
+        if site == 0 { &self.offices.first } else { &self.offices.berlin }
+    }
+
+    /// Opens a file, writes parts of it, and closes it; the other site looks in between.
+    fn write_some(&mut self, file: usize, truncates: bool) {
+        let site = self.next(3).min(1);
+        let text = format!("file-{file}");
+        let writing = OpenId(20 + site as u64);
+        let mut bytes = match self.files[file].take() {
+            None => {
+                create(self.server(site), DIRECT, &text, writing);
+                Vec::new()
+            }
+            Some(bytes) => {
+                let node = lookup(self.server(site), Handle::ROOT, &text).unwrap();
+                let flags = OpenFlags { truncate: truncates, ..OpenFlags::READ_WRITE };
+                open(self.server(site), node, flags, writing).unwrap();
+                if truncates { Vec::new() } else { bytes }
+            }
+        };
+        for _ in 0..1 + self.next(4) {
+            let size = [10, 5000, 70_000, 200_000][self.next(4)];
+            let at = if self.next(2) == 0 { bytes.len() } else { self.next(bytes.len() + 1) };
+            let part = content(self.next(250) as u8, size);
+            write(self.server(site), writing, at, &part).unwrap();
+            bytes.resize(bytes.len().max(at + size), 0);
+            bytes[at..at + size].copy_from_slice(&part);
+            match self.next(6) {
+                0 => {
+                    let size = self.next(bytes.len() + 1);
+                    let node = lookup(self.server(site), Handle::ROOT, &text).unwrap();
+                    let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
+                    let cut = Request::SetAttr { node, open: Some(writing), set };
+                    ask(self.server(site), DIRECT, cut).unwrap();
+                    bytes.truncate(size);
+                }
+                1 => {
+                    let other = self.server(1 - site);
+                    assert!(read(other, &text).unwrap() == bytes, "{text} by the other site");
+                }
+                2 => {
+                    let synced = Request::Fsync { open: writing, data_only: true };
+                    ask(self.server(site), DIRECT, synced).unwrap();
+                }
+                _ => {}
+            }
+            assert!(read_open(self.server(site), writing).unwrap() == bytes, "{text}, own");
+        }
+        close(self.server(site), writing);
+        self.files[file] = Some(bytes);
+    }
+
+    fn step(&mut self) {
+        let file = self.next(4);
+        let site = self.next(2);
+        match self.next(10) {
+            0 if self.files[file].is_some() => {
+                let text = format!("file-{file}");
+                let unlink = Request::Unlink { dir: Handle::ROOT, name: name(&text) };
+                ask(self.server(site), DIRECT, unlink).unwrap();
+                self.files[file] = None;
+            }
+            1 if self.files[file].is_some() => {
+                let to = (file + 1) % 4;
+                let [from, target] = [file, to].map(|file| format!("file-{file}"));
+                super::world::rename(self.server(site), &from, &target);
+                self.files[to] = self.files[file].take();
+            }
+            2 if self.files[file].is_some() => {
+                let size = self.next(300_000);
+                let text = format!("file-{file}");
+                let node = lookup(self.server(site), Handle::ROOT, &text).unwrap();
+                let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
+                let cut = Request::SetAttr { node, open: None, set };
+                ask(self.server(site), DIRECT, cut).unwrap();
+                self.files[file].as_mut().unwrap().resize(size, 0);
+            }
+            3 | 4 => self.write_some(file, true),
+            _ => self.write_some(file, false),
+        }
+        self.compare();
+    }
+
+    fn compare(&self) {
+        for (file, bytes) in self.files.iter().enumerate() {
+            let text = format!("file-{file}");
+            for site in 0..2 {
+                let read = read(self.server(site), &text);
+                match bytes {
+                    None => assert_eq!(read, Err(Code::NotFound), "{text} at {site}"),
+                    Some(bytes) => assert!(read.unwrap() == *bytes, "{text} at {site}"),
+                }
+            }
+        }
+    }
+}
+
+/// Random changes by both sites, with kills of berlin's server, against a model.
+#[test]
+fn both_sites_see_the_bytes_of_a_model() {
+    for seed in 1..=6_u64 {
+        let offices = Offices::new();
+        let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut model = Model { offices, files: [const { None }; 4], random };
+        for _ in 0..4 {
+            for _ in 0..12 {
+                model.step();
+            }
+            model.offices = model.offices.crash_berlin();
+            wait_for("the home is told", || untold(&model.offices.berlin) == 0);
+            model.compare();
+        }
+    }
 }

@@ -16,7 +16,7 @@ use pelago_wire::{
     RequestId, SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal,
 };
 
-use super::line::{Ends, Line, Losing, Recalls};
+use super::line::{Ends, Line, Losing, NextRun, Recalls};
 use crate::harness::rig::{DEADLINE, entry, name};
 
 /// Longer than any test takes.
@@ -133,6 +133,11 @@ impl Offices {
         self.lines[1].session
     }
 
+    /// Returns how many requests the first site has sent to berlin.
+    pub(super) fn sent_by_first(&self) -> u64 {
+        self.lines[1].sent.load(Ordering::Acquire)
+    }
+
     /// Returns the line from berlin to the first site.
     pub(super) fn line_to_first(&self) -> Ends {
         self.lines[0].clone()
@@ -169,12 +174,12 @@ impl Offices {
 
     /// Starts berlin again, whose run has ended without a stop.
     pub(super) fn start_berlin_after_crash(self, options: Options) -> Self {
-        let mut offices = self.start_berlin_with(options, |berlin| drop(berlin));
+        let mut offices = self.start_berlin_with(options, drop);
         // The first site goes on, and connects to the new run.
         let berlin = &offices.berlin;
         let service = berlin.session_service();
         let session = begin(&*service, service.admit_site(&public(FIRST), None).unwrap());
-        *offices.lines[1].moved.lock() = Some((Arc::downgrade(berlin), session));
+        *offices.lines[1].moved.lock() = Some(NextRun { there: Arc::downgrade(berlin), session });
         offices._recalls[1] = Recalls::of(berlin);
         let holder = Arc::clone(&offices.lines[1].holder);
         offices._recalls[1].holders.lock().insert(session, holder);

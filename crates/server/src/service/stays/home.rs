@@ -43,30 +43,33 @@ impl Dispatcher {
         submission: Submission<'a>,
     ) -> Diverted<'a> {
         let submission = self.divert_by_node(context, asking, submission)?;
+        if let Request::Release { open } = submission.request {
+            let key = OpenKey::of(context, open);
+            if !self.parts.sites.stays.has_open(key) && self.parts.opens.inode_of(key).is_ok() {
+                self.release_node(context.session, open);
+            }
+            return ControlFlow::Continue(submission);
+        }
+        let Some(need) = need_of_open(&submission.request) else {
+            return ControlFlow::Continue(submission);
+        };
+        if !self.parts.opens.may_have_bytes_elsewhere() {
+            return ControlFlow::Continue(submission);
+        }
         for open in opens_of(context, &submission.request) {
-            let Some(file) = self.parts.opens.handle_of(open).ok() else { continue };
             if self.parts.sites.stays.has_open(open) {
                 continue;
             }
-            if let Request::Release { open } = submission.request {
-                self.release_node(context.session, open);
-                return ControlFlow::Continue(submission);
-            }
-            let Some(need) = need_of_open(&submission.request) else {
-                return ControlFlow::Continue(submission);
-            };
-            match self.parts.opens.bytes_at(open) {
-                Ok(Some(node)) => {
-                    match need {
-                        Need::Read => self.read_elsewhere(context, open, node, submission),
-                        Need::Here | Need::Empty => {
-                            self.after_homecoming(context, file, node, need, submission);
-                        }
+            // If it is no open here, the request itself says what is wrong.
+            let Ok(file) = self.parts.opens.handle_of(open) else { continue };
+            if let Ok(Some(node)) = self.parts.opens.bytes_at(open) {
+                match need {
+                    Need::Read => self.read_elsewhere(context, open, node, submission),
+                    Need::Here | Need::Empty => {
+                        self.after_homecoming(context, file, node, need, submission);
                     }
-                    return ControlFlow::Break(None);
                 }
-                // The request itself says what is wrong.
-                Ok(None) | Err(_) => {}
+                return ControlFlow::Break(None);
             }
         }
         ControlFlow::Continue(submission)

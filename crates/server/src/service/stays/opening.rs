@@ -170,7 +170,7 @@ impl Dispatcher {
         let OpenThere { context, open, flags, file, is_empty } = there;
         let (file, attr): (Handle, Attr) = match &reply {
             Reply::Created { entry, .. } => (entry.handle, entry.attr),
-            Reply::Opened { attr, .. } => (file.unwrap_or(Handle::own(attr.ino)), *attr),
+            Reply::Opened { attr, .. } => (file.unwrap_or_else(|| Handle::own(attr.ino)), *attr),
             _ => return done(Ok(reply)),
         };
         let may_stay = is_empty

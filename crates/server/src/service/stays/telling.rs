@@ -184,7 +184,8 @@ impl Dispatcher {
 
 /// Tells and asks again and again.
 fn watch(dispatcher: &Weak<Dispatcher>) {
-    let mut asked_at = Instant::now();
+    // At a start what was missed is heard of at once.
+    let mut asked_at: Option<Instant> = None;
     let mut to_ask = Vec::new();
     loop {
         thread::sleep(PAUSE);
@@ -196,8 +197,9 @@ fn watch(dispatcher: &Weak<Dispatcher>) {
             dispatcher.tell(file, Box::new(|_told| {}));
         }
         dispatcher.drop_freed();
-        if to_ask.is_empty() && asked_at.elapsed() >= ASK_INTERVAL {
-            asked_at = Instant::now();
+        let is_due = asked_at.is_none_or(|at| at.elapsed() >= ASK_INTERVAL);
+        if to_ask.is_empty() && is_due {
+            asked_at = Some(Instant::now());
             to_ask = dispatcher.parts.sites.stays.quiet();
         }
         let from = to_ask.len().saturating_sub(ASK_AT_ONCE);
