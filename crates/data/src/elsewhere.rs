@@ -243,3 +243,121 @@ impl InodeGuard<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pelago_meta::reply_cache::OpContext;
+    use pelago_wire::{Context, OpenFlags, SetAttr};
+
+    use super::*;
+    use crate::blocking::MayBlock;
+    use crate::testing::{READ, READ_WRITE, Rig, pattern};
+
+    const LARGE: usize = 100_000;
+
+    fn node(counter: u64) -> InodeId {
+        InodeId::new(7, 0, counter).unwrap()
+    }
+
+    fn place(rig: &Rig, handle: Handle) -> NewPlace {
+        let since = rig.shard.attr(handle).unwrap().mtime;
+        let mtime = Time { seconds: since.seconds + 10, nanos: 5 };
+        NewPlace { node: node(1), size: LARGE as u64, mtime, since }
+    }
+
+    #[test]
+    fn a_file_whose_bytes_are_elsewhere_shows_its_size_and_no_byte() {
+        let rig = Rig::new();
+        let (entry, open) = rig.create("f");
+        let place = place(&rig, entry.handle);
+        let attr = rig.files.set_bytes_at(entry.handle, &place).unwrap();
+        assert_eq!((attr.size, attr.mtime), (LARGE as u64, place.mtime));
+        assert_eq!(rig.files.bytes_at(open), Ok(Some(node(1))));
+        assert_eq!(rig.read(open, 0, 10), Err(Code::HostDown));
+        assert_eq!(rig.write(open, 0, b"new").map(drop), Err(Code::HostDown));
+        rig.close(open);
+        // Again, with more bytes, and as a question.
+        let more = NewPlace { size: 2 * LARGE as u64, ..place };
+        assert_eq!(rig.files.set_bytes_at(entry.handle, &more).unwrap().size, more.size);
+        let asked = NewPlace { mtime: Time::default(), ..more };
+        let attr = rig.files.set_bytes_at(entry.handle, &asked).unwrap();
+        assert_eq!((attr.size, attr.mtime), (more.size, place.mtime));
+        let other = NewPlace { node: node(2), ..more };
+        let refused = rig.files.set_bytes_at(entry.handle, &other);
+        assert_eq!(refused.map_err(|error| error.code), Err(Code::Exists));
+    }
+
+    #[test]
+    fn other_bytes_are_not_passed_over() {
+        let rig = Rig::new();
+        let (entry, open) = rig.create("f");
+        let place = place(&rig, entry.handle);
+        rig.write(open, 0, b"new").unwrap();
+        let refused = |rig: &Rig| {
+            let set = rig.files.set_bytes_at(entry.handle, &place);
+            set.map_err(|error| error.code).map(drop)
+        };
+        assert_eq!(refused(&rig), Err(Code::Exists));
+        // It was emptied again since.
+        let set = SetAttr { size: Some(0), ..SetAttr::default() };
+        let op = OpContext::by(&Context::direct(0, 0), clock::now());
+        rig.files.set_attr(entry.handle, Some(open), &set, op, MayBlock::Yes).unwrap();
+        assert_eq!(refused(&rig), Err(Code::Exists));
+        rig.close(open);
+    }
+
+    /// A large file was emptied: its content file goes, once that is safe.
+    #[test]
+    fn an_emptied_file_leaves_no_content_file_behind() {
+        let rig = Rig::new();
+        let entry = rig.file("f", &pattern(LARGE));
+        let truncating = OpenFlags { truncate: true, ..READ_WRITE };
+        let open = rig.open(entry.handle, truncating).unwrap();
+        let place = place(&rig, entry.handle);
+        rig.files.set_bytes_at(entry.handle, &place).unwrap();
+        rig.close(open);
+        assert!(!rig.has_writing_row(entry.handle));
+        assert_eq!(rig.content_files(), 1);
+        rig.commit_all();
+        assert_eq!(rig.content_files(), 0);
+    }
+
+    #[test]
+    fn bytes_come_home_into_a_content_file() {
+        let rig = Rig::new();
+        let (entry, open) = rig.create("f");
+        let place = place(&rig, entry.handle);
+        rig.files.set_bytes_at(entry.handle, &place).unwrap();
+        let failed = rig.files.bring_home(entry.handle, node(1), &mut |_| Err(Code::Io.into()));
+        assert_eq!(failed.map_err(|error| error.code), Err(Code::Io));
+        assert_eq!((rig.content_files(), rig.files.bytes_at(open)), (0, Ok(Some(node(1)))));
+        let mut fill = |content: &ContentFile| {
+            content.write_at(&pattern(LARGE), 0).unwrap();
+            Ok(())
+        };
+        let wrong = rig.files.bring_home(entry.handle, node(2), &mut fill);
+        assert_eq!(wrong.map_err(|error| error.code), Err(Code::Exists));
+        rig.files.bring_home(entry.handle, node(1), &mut fill).unwrap();
+        assert_eq!(rig.files.bytes_at(open), Ok(None));
+        assert_eq!(rig.read(open, 0, LARGE as u32).unwrap(), pattern(LARGE));
+        let attr = rig.shard.attr(entry.handle).unwrap();
+        assert_eq!((attr.size, attr.mtime), (LARGE as u64, place.mtime));
+        rig.write(open, 0, b"new").unwrap();
+        rig.close(open);
+        let reading = rig.open(entry.handle, READ).unwrap();
+        assert_eq!(rig.read(reading, 0, 3).unwrap(), b"new");
+        rig.close(reading);
+    }
+
+    #[test]
+    fn what_is_emptied_has_no_bytes_elsewhere() {
+        let rig = Rig::new();
+        let (entry, open) = rig.create("f");
+        rig.files.set_bytes_at(entry.handle, &place(&rig, entry.handle)).unwrap();
+        rig.files.empty_home(entry.handle, node(1)).unwrap();
+        assert_eq!(rig.files.bytes_at(open), Ok(None));
+        assert_eq!(rig.shard.attr(entry.handle).unwrap().size, 0);
+        rig.write(open, 0, b"new").unwrap();
+        rig.close(open);
+    }
+}

@@ -20,7 +20,7 @@ const SIZE: usize = 5 * limits::STAY_LEAST_BYTES + 1000;
 const WRITE: usize = 128 << 10;
 
 /// Returns bytes that differ from place to place, and by `seed`.
-fn content(seed: u8, size: usize) -> Vec<u8> {
+pub(super) fn content(seed: u8, size: usize) -> Vec<u8> {
     (0..size).map(|at| (at / 777) as u8 ^ seed).collect()
 }
 
@@ -87,7 +87,7 @@ fn read_open(server: &Server, open: OpenId) -> Result<Vec<u8>, Code> {
     }
 }
 
-fn read(server: &Server, text: &str) -> Result<Vec<u8>, Code> {
+pub(super) fn read(server: &Server, text: &str) -> Result<Vec<u8>, Code> {
     let node = lookup(server, Handle::ROOT, text)?;
     let reading = OpenId(700);
     open(server, node, OpenFlags::READ, reading)?;
@@ -96,14 +96,19 @@ fn read(server: &Server, text: &str) -> Result<Vec<u8>, Code> {
     read
 }
 
+/// Writes a new file by the mount of a server.
+pub(super) fn write_new(server: &Server, text: &str, bytes: &[u8]) -> Handle {
+    let open = OpenId(1);
+    let file = create(server, DIRECT, text, open);
+    write(server, open, 0, bytes).unwrap();
+    close(server, open);
+    file
+}
+
 impl Offices {
     /// Writes a new file of the first site at berlin.
     fn new_file(&self, text: &str, bytes: &[u8]) -> Handle {
-        let open = OpenId(1);
-        let file = create(&self.berlin, DIRECT, text, open);
-        write(&self.berlin, open, 0, bytes).unwrap();
-        close(&self.berlin, open);
-        file
+        write_new(&self.berlin, text, bytes)
     }
 
     fn sent(&self) -> u64 {

@@ -174,7 +174,11 @@ impl Offices {
 
     /// Starts berlin again, whose run has ended without a stop.
     pub(super) fn start_berlin_after_crash(self, options: Options) -> Self {
+        // A call of this process is not under way when a process ends.
+        self.is_cut.store(true, Ordering::Release);
+        wait_for("no call is under way", || Arc::strong_count(&self.berlin) == 1);
         let mut offices = self.start_berlin_with(options, drop);
+        offices.is_cut.store(false, Ordering::Release);
         // The first site goes on, and connects to the new run.
         let berlin = &offices.berlin;
         let service = berlin.session_service();

@@ -38,7 +38,11 @@ impl Dispatcher {
         let waiting = self.parts.sites.stays.take_waiting(node);
         let attr = match self.parts.shard.attr(Handle::own(node)) {
             Ok(attr) => attr,
-            Err(error) => return self.told(node, Err(error), waiting),
+            // An error of this site says nothing about the file.
+            Err(error) => {
+                tracing::error!(%error, %node, "what was written here cannot be told");
+                return self.told(node, Err(lost_bytes()), waiting);
+            }
         };
         let upstream = match self.parts.sites.upstream(row.file.ino.site()) {
             Ok(upstream) => upstream,
