@@ -155,6 +155,8 @@ pub struct Checked {
     pub directories: u64,
     /// Of those, directories whose name is at another site, or that have none.
     pub named_elsewhere: u64,
+    /// Nodes without a name that have bytes of files of other sites.
+    pub stays: u64,
     /// Content files.
     pub content_files: u64,
 }

@@ -4,8 +4,8 @@
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
     AncestryRow, CachedReply, HighWater, Identity, IndexCommits, Inline, IntentRow, MirrorRow,
-    Moved, NameRow, Orphan, ParentPointer, RevocationRow, Row, SiteListRow, SiteRow, Writing,
-    Xattr, XattrNames,
+    Moved, NameRow, Orphan, ParentPointer, RevocationRow, Row, SiteListRow, SiteRow, StayRow,
+    Writing, Xattr, XattrNames,
 };
 use pelago_store::table;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -78,6 +78,19 @@ impl Check<'_> {
                 // The next walk writes it again.
                 let repair = Repair::delete("forget the directory of the other site", key);
                 check.report_row(Damage::Row, key, Some(repair));
+            }
+            Ok(())
+        })?;
+        self.each(&key::all(RowKind::Stay), |check, key, value| {
+            let is_whole = match Key::parse(key) {
+                Some(Key::Stay { ino }) => {
+                    !check.is_elsewhere(ino) && StayRow::decode(value).is_ok()
+                }
+                _ => false,
+            };
+            if !is_whole {
+                // No other row says to which file of another site the bytes belong.
+                check.report_row(Damage::Row, key, None);
             }
             Ok(())
         })?;

@@ -75,6 +75,8 @@ pub(crate) enum Bytes {
     ContentClosed(Generation),
     /// In this content file, which is open.
     ContentOpen(Arc<OpenContent>),
+    /// In this node of another site.
+    Elsewhere(InodeId),
 }
 
 /// The values that a commit must still write. Each variant includes those before it.
@@ -242,7 +244,7 @@ impl Bytes {
         match self {
             Self::ContentClosed(generation) => Some(*generation),
             Self::ContentOpen(content) => Some(content.generation()),
-            Self::Unloaded | Self::Inline | Self::Memory(_) => None,
+            Self::Unloaded | Self::Inline | Self::Memory(_) | Self::Elsewhere(_) => None,
         }
     }
 }

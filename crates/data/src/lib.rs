@@ -10,6 +10,7 @@ pub use blocking::{MayBlock, OpError};
 pub use changed_content::{
     ContentChanges, ContentKey, ContentPiece, ContentRisk, CutError, CutReader, read_piece,
 };
+pub use elsewhere::NewPlace;
 pub use fd_budget::FdBudget;
 pub use notify::WakeWorker;
 pub use open::Opening;
@@ -33,6 +34,7 @@ mod commit;
 mod content_file;
 mod dirty;
 mod disk;
+mod elsewhere;
 mod error_sequence;
 mod evict;
 mod fd_budget;

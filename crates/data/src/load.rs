@@ -28,8 +28,9 @@ impl InodeGuard<'_> {
         }
         self.inode.note_atime(&rnode.attr());
         let state = &mut *self.state;
-        state.bytes = match rnode.generation {
-            Some(generation) if rnode.flags.has_content => Bytes::ContentClosed(generation),
+        state.bytes = match (rnode.bytes_at, rnode.generation) {
+            (Some(node), _) => Bytes::Elsewhere(node),
+            (None, Some(generation)) if rnode.flags.has_content => Bytes::ContentClosed(generation),
             _ if rnode.flags.inline => Bytes::Inline,
             _ if rnode.size == 0 => Bytes::Memory(Vec::new()),
             _ => {

@@ -1,6 +1,7 @@
 //! Opens of files, and their FLUSH and RELEASE.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pelago_meta::shard::{NewInode, WritingRow};
 use pelago_store::clock;
@@ -250,6 +251,9 @@ impl OpenFiles {
     /// `Stale`, `IsDirectory`, `Invalid` for another kind of file.
     pub(crate) fn enter(&self, handle: Handle, writes: bool) -> Result<(Arc<Inode>, Attr), Error> {
         let (node, attr) = self.shard.acquire(handle)?;
+        if node.rnode.bytes_at.is_some() {
+            self.has_elsewhere.store(true, Ordering::Release);
+        }
         let refused = match node.rnode.kind {
             FileKind::Regular => {
                 let make = || {

@@ -16,6 +16,7 @@
 //! a leaf.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
@@ -136,6 +137,8 @@ pub struct OpenFiles {
     pub(crate) notify_orphans: WakeWorker,
     /// True if nothing may be changed.
     pub(crate) read_only: bool,
+    /// True if a file was opened whose bytes are at another site. Never cleared.
+    pub(crate) has_elsewhere: AtomicBool,
 }
 
 impl OpenFiles {
@@ -163,6 +166,7 @@ impl OpenFiles {
             io_permits: IoPermits::new(options.io_permits),
             notify_orphans: parts.notify_orphans,
             read_only: parts.read_only,
+            has_elsewhere: AtomicBool::new(false),
         }
     }
 

@@ -74,6 +74,9 @@ impl InodeGuard<'_> {
     fn pin(&mut self) -> Result<Pin, PinError> {
         let files = self.files;
         self.load()?;
+        if self.expect_bytes_here().is_err() {
+            return Err(PinError::Failed(Code::Elsewhere.into()));
+        }
         // Each writer has entered before it changes bytes, and changes them under this lock.
         if files.opens.writers(self.ino()) > 0 || self.inode.has_external_writers() {
             return Err(PinError::Written);

@@ -41,6 +41,7 @@ impl OpenFiles {
         if size == 0 {
             return Ok(Buffer::default());
         }
+        guard.expect_bytes_here()?;
         if let Bytes::Inline = guard.state.bytes {
             let bytes = guard.read_inline_row()?;
             if size == bytes.len() {

@@ -122,8 +122,14 @@ impl InodeGuard<'_> {
             drop(files.disk.content.remove(ino, generation));
             return;
         }
-        // The next owner of the store may not have the new row, and would miss the old file: it is
-        // removed once the row is safe.
+        // The next owner of the store may not have the new row, and would miss the old file.
+        self.remove_when_safe(generation);
+    }
+
+    /// Removes a content file that the row no longer names, once the row is safe.
+    pub(crate) fn remove_when_safe(&self, generation: Generation) {
+        let files = self.files;
+        let ino = self.ino();
         let content = Arc::clone(&files.disk.content);
         let durability = &files.durability;
         let remove = Box::new(move |safe: Result<(), Error>| {

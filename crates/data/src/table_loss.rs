@@ -27,7 +27,8 @@ impl OpenFiles {
         self.writing.invalidate();
         for inode in self.opens.inodes() {
             let mut state = inode.lock();
-            if !state.is_uncommitted() && matches!(state.bytes, Bytes::Inline) {
+            let is_read_again = matches!(state.bytes, Bytes::Inline | Bytes::Elsewhere(_));
+            if !state.is_uncommitted() && is_read_again {
                 state.bytes = Bytes::Unloaded;
             }
             state.writeback.has_row = false;

@@ -15,6 +15,7 @@ impl InodeGuard<'_> {
     /// # Errors
     /// `FileTooLarge`, `NoSpace`; if the table or the disk fails.
     pub(crate) fn truncate(&mut self, size: u64) -> Result<(), Error> {
+        self.expect_bytes_here()?;
         let files = self.files;
         if size > limits::FILE_BYTES {
             return Err(Code::FileTooLarge.into());

@@ -62,6 +62,7 @@ impl OpenFiles {
         let mut guard = self.lock_if(inode, may_block)?;
         self.opens.check_open(open)?;
         guard.load()?;
+        guard.expect_bytes_here()?;
         let at = if write.append { guard.state.size } else { write.offset };
         let end = at.checked_add(write.bytes.len() as u64);
         let end = end.filter(|end| *end <= limits::FILE_BYTES).ok_or(Code::FileTooLarge)?;

@@ -9,8 +9,8 @@ use std::{io, mem, thread};
 
 use parking_lot::MutexGuard;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Granted, InodeId, Reply, Request, Service, Then, Touched,
-    limits,
+    Bulk, Code, Context, Done, Error, Granted, InodeId, OpenId, Reply, Request, Service, Then,
+    Touched, limits,
 };
 
 use crate::caller::Caller;
@@ -118,6 +118,18 @@ impl Holder {
     #[must_use]
     pub fn lost_files(&self) -> Vec<InodeId> {
         self.state.lock().lost_files.clone()
+    }
+
+    /// Returns whether the session has the lease on the bytes of the file of an open, whose writes
+    /// may be held back.
+    #[must_use]
+    pub fn has_bytes(&self, open: OpenId) -> bool {
+        if self.service.lease_left().is_zero() || self.service.has_lost_lock(open) {
+            return false;
+        }
+        let state = self.state.lock();
+        let ino = state.opens.write_back_inode(open);
+        ino.is_some_and(|ino| state.dirty.leased_size(ino).is_some()) && state.buffers_writes
     }
 
     /// Buffers a write, if the session has the lease on the bytes of the file.

@@ -47,7 +47,7 @@ impl From<PinError> for Failure {
     fn from(error: PinError) -> Self {
         let text = match error {
             PinError::Failed(Error { code: Code::Elsewhere }) => {
-                let text = "this file has its home in another office, whose server can send it";
+                let text = "this file has its home in another office, or its bytes are there";
                 return Self(StatusCode::NOT_IMPLEMENTED, text.to_owned());
             }
             PinError::Written | PinError::Changed => "this file is being written",

@@ -43,7 +43,7 @@ use crate::writeback_errors::Changed;
 pub use acl::SetXattr;
 pub use changed_rows::{ChangedRows, RowCut, RowRisk};
 pub use feed::FedChanges;
-pub use file_bytes::{Appended, BytesChange, InlineBytes, WritingRow};
+pub use file_bytes::{Appended, BytesChange, BytesPlace, InlineBytes, WritingRow};
 pub use intents::NameThere;
 pub use list::Page;
 pub use new_inode::NewInode;
@@ -55,6 +55,7 @@ pub use rename::{Move, Renamed};
 pub use revocations::RevokedCredential;
 pub use scan::{Scan, Scanned};
 pub use sites::{Inherited, Stepped};
+pub use stays::FreedBytes;
 
 use feed::Feed;
 use inode_ids::InodeIds;
@@ -92,6 +93,7 @@ mod scan;
 mod sessions;
 mod set_attr;
 mod sites;
+mod stays;
 pub(crate) mod stored;
 mod tag_changes;
 mod tag_scan;
@@ -152,6 +154,8 @@ pub struct Shard {
     has_sessions: AtomicBool,
     /// The names under which searches found files.
     place_hints: Arc<PlaceHints>,
+    /// Nodes of other sites whose bytes may not be needed any more. A leaf lock.
+    freed: Mutex<Vec<FreedBytes>>,
 }
 
 /// The state that the lock of a shard guards.
@@ -229,6 +233,7 @@ impl Shard {
             has_closed: AtomicBool::new(false),
             has_sessions: AtomicBool::new(false),
             place_hints: Arc::default(),
+            freed: Mutex::default(),
         }
     }
 }

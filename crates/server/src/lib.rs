@@ -27,6 +27,7 @@ pub use server::{COPY_BYTES, Joining, Options, Parts, Server, StartError, Step, 
 pub use sites::{ConnectSite, InviteError, LeaveError, Neighbour, SiteStatus};
 pub use standby::{Standby, StandbyStop, Standing};
 pub use status::{ProgressStatus, SpaceStatus, Status};
+pub use stays::StayStatus;
 
 mod background;
 mod chains;
@@ -35,6 +36,7 @@ mod copies;
 mod find_by_id;
 mod grace;
 mod group_commit;
+mod homecomings;
 mod host;
 mod leases;
 mod locks;
@@ -54,6 +56,7 @@ mod service;
 mod sites;
 mod standby;
 mod status;
+mod stays;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -60,7 +60,10 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         | Request::Charter { .. }
         | Request::Revoked { .. }
         | Request::PassRevocation { .. }
-        | Request::CharterChanged => SiteRule::FromSite,
+        | Request::CharterChanged
+        | Request::SetBytes { .. }
+        | Request::GiveBytes { .. }
+        | Request::DropBytes { .. } => SiteRule::FromSite,
         Request::RemoveNamedDir { dir, parent, name } => {
             SiteRule::RemoveNamedDir { dir: *dir, parent: *parent, name }
         }

@@ -15,8 +15,8 @@ use pelago_store::table::SharedTable;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::{Volume, VolumeId};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Handle, LocalCache, PinError, Pinned, Pins, Request, Service,
-    SessionService, ShardId, Time,
+    Bulk, Code, Context, Done, Error, Handle, InodeId, LocalCache, PinError, Pinned, Pins, Request,
+    Service, SessionService, ShardId, Time,
 };
 
 use crate::copies::CopyStatus;
@@ -28,6 +28,7 @@ use crate::replaced::ReplacedFiles;
 use crate::service::LocalService;
 use crate::sites::{ConnectSite, InviteError, LeaveError, Neighbour, SiteStatus};
 use crate::status::{ProgressStatus, SpaceStatus, Status};
+use crate::stays::StayStatus;
 
 pub use error::{StartError, StopError};
 pub use options::{COPY_BYTES, Joining, Options, Step};
@@ -194,6 +195,18 @@ impl Server {
     #[must_use]
     pub fn copies(&self) -> CopyStatus {
         self.core.sites.copies()
+    }
+
+    /// Returns how many files of other sites have their bytes on this disk, and nowhere else.
+    #[must_use]
+    pub fn stays(&self) -> StayStatus {
+        self.core.sites.stays.status()
+    }
+
+    /// Returns the node of another site that has the bytes of a file; `None` if they are here.
+    #[must_use]
+    pub fn bytes_at(&self, file: Handle) -> Option<InodeId> {
+        self.core.shard.stored_node(file).ok()?.rnode.bytes_at
     }
 
     /// Begins to sign the list of the sites and the charter of the volume with the server's key,

@@ -54,6 +54,7 @@ mod session_end;
 mod sessions;
 mod shared;
 mod starting;
+mod stays;
 mod store;
 mod touches;
 
@@ -213,7 +214,15 @@ impl LocalService {
         if !dispatcher.parts.served.read_only {
             // Those of the last run.
             dispatcher.finish_all(Vec::new());
+            if !dispatcher.parts.sites.stays.is_empty() {
+                dispatcher.watch_stays();
+            }
         }
+        let weak = Arc::downgrade(&dispatcher);
+        dispatcher.parts.sites.stays.set_tell(Box::new(move |file, then| match weak.upgrade() {
+            Some(dispatcher) => dispatcher.tell(file, then),
+            None => then(Err(Code::Unavailable.into())),
+        }));
         Self { dispatcher }
     }
 

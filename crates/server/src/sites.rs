@@ -33,7 +33,9 @@ use self::gate::Gate;
 use self::list::{KnownList, WakesSender};
 use crate::chains::Chains;
 use crate::copies::{CopyStatus, CopyStore};
+use crate::homecomings::Homecomings;
 use crate::origins::Origins;
+use crate::stays::Stays;
 use crate::unfinished::Unfinished;
 use crate::upstream::Upstream;
 
@@ -69,6 +71,8 @@ pub(crate) struct SiteRows {
     pub(crate) chains: Chains,
     /// Changes of two sites that the last run has not finished.
     pub(crate) unfinished: Unfinished,
+    /// Bytes of other sites' files that are here.
+    pub(crate) stays: Stays,
     /// Clients of other sites.
     pub(crate) origins: Origins,
 }
@@ -113,6 +117,10 @@ pub(crate) struct Sites {
     pub(crate) writes_chains: AtomicBool,
     /// Changes of two sites that were cut short. A leaf lock.
     pub(crate) unfinished: Arc<Mutex<Unfinished>>,
+    /// Bytes of other sites' files that are here.
+    pub(crate) stays: Arc<Stays>,
+    /// Own files whose bytes are at other sites, and are read or brought home.
+    pub(crate) homecomings: Homecomings,
     /// Clients of other sites whose mutations come here.
     pub(crate) origins: Origins,
     /// Whether guests are served.
@@ -171,7 +179,7 @@ impl Sites {
             (Some(folder), Some(bytes)) => Some(Arc::new(CopyStore::new(folder.clone(), bytes))),
             (None, _) | (_, None) => None,
         };
-        let SiteRows { others, list, chains, unfinished, origins } = rows;
+        let SiteRows { others, list, chains, unfinished, stays, origins } = rows;
         let list = Mutex::new(list.and_then(KnownList::stored).unwrap_or_default());
         let has_others =
             own != InodeId::ROOT.site() || others.iter().any(|(_, row)| has_joined(row));
@@ -201,6 +209,8 @@ impl Sites {
             chains: Mutex::new(chains),
             writes_chains: AtomicBool::new(false),
             unfinished: Arc::new(Mutex::new(unfinished)),
+            stays: Arc::new(stays),
+            homecomings: Homecomings::default(),
             origins,
             gate: Gate::new(guests_alone),
         }
@@ -317,7 +327,7 @@ impl Sites {
             copies.start();
             copies as Arc<dyn Copies>
         });
-        let upstream = Arc::new(Upstream::new(service, copies, self.timeout));
+        let upstream = Arc::new(Upstream::new(service, copies, &self.stays, self.timeout));
         upstreams.insert(site, Arc::clone(&upstream));
         Ok(upstream)
     }
@@ -379,6 +389,7 @@ impl Sites {
             self.sessions.write().remove(&session);
         }
         self.came_back.lock().remove(&session);
+        self.stays.end_session(session);
         let upstreams: Vec<_> = self.upstreams.read().values().cloned().collect();
         for upstream in upstreams {
             upstream.end_session(session);
@@ -416,6 +427,8 @@ impl Sites {
     pub(crate) fn flush(&self) {
         let upstreams: Vec<_> = self.upstreams.read().values().cloned().collect();
         let (sender, flushed) = mpsc::channel::<()>();
+        let of_stays = sender.clone();
+        self.stays.tell_everything(Box::new(move || drop(of_stays)));
         for upstream in upstreams {
             let sender = sender.clone();
             upstream.end_write_behind(Box::new(move || drop(sender)));

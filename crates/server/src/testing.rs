@@ -41,6 +41,7 @@ use crate::recovery::{self, Measured};
 use crate::replaced::ReplacedFiles;
 use crate::service::{self, LocalService};
 use crate::sites::{SiteParts, SiteRows, Sites};
+use crate::stays::Stays;
 use crate::unfinished::Unfinished;
 
 pub(crate) mod log;
@@ -69,6 +70,7 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
             list: None,
             chains: Chains::new(0, Vec::new()),
             unfinished: Unfinished::default(),
+            stays: Stays::new(Arc::clone(shard), Vec::new()),
             origins: Origins::default(),
         },
         timeout: Duration::from_secs(10),

@@ -19,19 +19,22 @@ use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_holder::{Copies, Holder, SILENT};
 use pelago_wire::{
-    Bulk, Context, DataPath, Done, Effect, Error, LeasedService, OpenId, Origin, Reply, Request,
-    RequestId, Service, SessionId, Then,
+    Bulk, Context, DataPath, Done, Effect, Error, LeasedService, OpenEffect, OpenId, Origin, Reply,
+    Request, RequestId, Service, SessionId, Tells, Then,
 };
 
 use self::line::Line;
 use self::numbers::Numbers;
 use crate::completion::{CancelKey, deliver};
+use crate::stays::{RecalledStays, Stays};
 
 /// The connection to the server of another site.
 pub(crate) struct Upstream {
     line: Arc<Line>,
     /// Answers under the leases of this server.
     holder: Arc<Holder>,
+    /// The bytes of files of the other site that are here.
+    stays: Arc<Stays>,
     next: AtomicU64,
     /// The numbers at the other site. A leaf lock.
     numbers: Mutex<Numbers>,
@@ -44,6 +47,7 @@ impl Upstream {
     pub(crate) fn new(
         service: Arc<dyn LeasedService>,
         copies: Option<Arc<dyn Copies>>,
+        stays: &Arc<Stays>,
         timeout: Duration,
     ) -> Self {
         let line = Arc::new(Line::new(service, timeout));
@@ -53,12 +57,14 @@ impl Upstream {
         if let Some(copies) = copies {
             holder.set_copies(copies);
         }
+        holder.set_cache(Arc::new(RecalledStays(Arc::clone(stays))));
         if let Err(error) = holder.write_behind() {
             tracing::warn!(%error, "each write to a file of another site waits for its answer");
         }
         Self {
             holder,
             line,
+            stays: Arc::clone(stays),
             next: AtomicU64::new(1),
             numbers: Mutex::default(),
             requests: Mutex::default(),
@@ -103,7 +109,24 @@ impl Upstream {
         context: &Context,
         request: &Request,
     ) -> Option<Result<Reply, Error>> {
-        self.holder.cached(context, request)
+        let mut answer = self.holder.cached(context, request)?;
+        self.show_stays(&mut answer);
+        Some(answer)
+    }
+
+    /// Shows in a reply what was written here, and the other site does not know yet.
+    fn show_stays(&self, result: &mut Result<Reply, Error>) {
+        if !self.stays.is_empty() {
+            let attrs = result.iter_mut().flat_map(Reply::attrs_mut);
+            attrs.for_each(|attr| self.stays.show(attr));
+        }
+    }
+
+    /// Returns whether this site has the lease on the bytes of the file of an open that writes, so
+    /// that no other one reads or writes them.
+    pub(crate) fn has_bytes(&self, session: SessionId, open: OpenId) -> bool {
+        let there = self.numbers.lock().there(OpenKey { session, open });
+        there.is_some_and(|there| self.holder.has_bytes(there))
     }
 
     /// Returns the answer to a request that changes nothing, if the other server is silent and what
@@ -113,8 +136,16 @@ impl Upstream {
         context: &Context,
         request: &Request,
     ) -> Option<Result<Reply, Error>> {
-        let effect = request.describe().effect;
-        if matches!(effect, Effect::Change { .. }) || !self.holder.may_answer_stale() {
+        let is_look = match request.opens() {
+            OpenEffect::Nothing | OpenEffect::Makes { .. } => request.tells() != Tells::Nothing,
+            OpenEffect::UsesGuarded => matches!(request, Request::Read { .. }),
+            OpenEffect::MakesAgain { .. }
+            | OpenEffect::Creates { .. }
+            | OpenEffect::Locks { .. }
+            | OpenEffect::EndsLocks { .. }
+            | OpenEffect::Ends(_) => false,
+        };
+        if !is_look || !self.holder.may_answer_stale() {
             return None;
         }
         let mut request = request.clone();
@@ -233,6 +264,7 @@ impl Upstream {
                 lock.pid = 0;
             }
             result.iter_mut().for_each(forbid_caching);
+            this.show_stays(&mut result);
             done(result);
         });
         deliver(answered, |later| self.holder.ask(&there, request, bulk, later));

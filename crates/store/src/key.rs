@@ -202,6 +202,11 @@ row_kinds! {
         /// The id of the credential, or the key.
         credential: [u8; 32],
     }
+    /// A node without a name that has the bytes of a file of another site.
+    Stay = 21, stay {
+        /// The node.
+        ino: InodeId,
+    }
     /// A directory of another site that is an ancestor of a directory of this one.
     Ancestry = 22, ancestry {
         /// The directory.
@@ -228,7 +233,6 @@ pub const RESERVED_KINDS: &[(u8, &str)] = &[
     (11, "quota"),
     (13, "retired"),
     (15, "lent"),
-    (21, "copy"),
     (23, "keep"),
     (24, "kept version"),
     (25, "arriving"),
@@ -318,7 +322,7 @@ pub fn parse_name(key: &[u8]) -> Option<(InodeId, NameHash, &[u8])> {
 pub fn is_mirrored(key: &[u8]) -> bool {
     let kind = key.first().copied().and_then(RowKind::from_number);
     match kind {
-        Some(RowKind::CachedReply | RowKind::Session | RowKind::Ancestry) => false,
+        Some(RowKind::CachedReply | RowKind::Session | RowKind::Stay | RowKind::Ancestry) => false,
         Some(RowKind::Volume) => key.get(1) != Some(&VolumeRow::MIRROR),
         _ => true,
     }
@@ -455,7 +459,7 @@ mod tests {
     #[test]
     fn kinds_keep_their_numbers() {
         let numbers: Vec<_> = RowKind::ALL.iter().map(|kind| kind.number()).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 17, 18, 19, 20, 22]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 17, 18, 19, 20, 21, 22]);
         for number in 0..=u8::MAX {
             let kind = RowKind::from_number(number);
             assert_eq!(kind.map(RowKind::number), numbers.contains(&number).then_some(number));
@@ -485,6 +489,7 @@ mod tests {
                 Key::CachedReply { session: SessionId(1), request: RequestId(2) },
             ),
             (intent(7), Key::Intent { number: 7 }),
+            (stay(A), Key::Stay { ino: A }),
             (ancestry(A), Key::Ancestry { ino: A }),
             (session(SessionId(3)), Key::Session { session: SessionId(3) }),
             (volume_row(VolumeRow::Identity), Key::Volume { row: VolumeRow::Identity }),
@@ -646,6 +651,7 @@ mod tests {
         let own = [
             cached_reply(SessionId(1), RequestId(2)),
             session(SessionId(1)),
+            stay(A),
             ancestry(A),
             volume_row(VolumeRow::Mirror),
         ];
@@ -658,8 +664,13 @@ mod tests {
             site(1),
         ];
         assert!(others.iter().all(|row| is_mirrored(row)));
-        let own_kinds =
-            [RowKind::CachedReply, RowKind::Session, RowKind::Volume, RowKind::Ancestry];
+        let own_kinds = [
+            RowKind::CachedReply,
+            RowKind::Session,
+            RowKind::Volume,
+            RowKind::Stay,
+            RowKind::Ancestry,
+        ];
         for kind in RowKind::ALL.iter().filter(|kind| !own_kinds.contains(kind)) {
             assert!(is_mirrored(&[kind.number(), 0]), "{kind:?}");
         }

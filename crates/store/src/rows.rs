@@ -20,6 +20,7 @@ pub use rnode::{Rnode, RnodeFlags};
 pub use row::{Body, Row, Stamp};
 pub use session::RESERVED_PEERS;
 pub use site::{SITE_NAME_BYTES, SiteListRow, SiteRow, SiteState};
+pub use stay::{StayRow, StayState};
 pub use volume::{CACHED_REPLY_BYTES, CachedReply, HalfCommits, HighWater, Identity, IndexCommits};
 
 mod ancestry;
@@ -34,4 +35,5 @@ mod rnode;
 mod row;
 mod session;
 mod site;
+mod stay;
 mod volume;

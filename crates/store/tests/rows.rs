@@ -14,14 +14,14 @@ use pelago_store::rows::{
     Access, AncestryRow, CachedReply, DecodeError, HalfCommits, HighWater, Identity, IndexCommits,
     Inline, IntentChange, IntentRow, MirrorRole, MirrorRow, Moved, NameRow, Orphan, ParentPointer,
     Partition, RevocationRow, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, SeenDir, SiteListRow,
-    SiteRow, SiteState, Stamp, Tag, Writing, Xattr, XattrNames,
+    SiteRow, SiteState, Stamp, StayRow, StayState, Tag, Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{
     FORMAT_VERSION, Format, FormatError, HashSeed, SHARED_STORE, SeedError, TAGS_ARE_COMPLETE,
     VolumeId,
 };
 use pelago_wire::{
-    Attr, FileKind, Generation, InodeId, Name, NameHash, RecordedPeer, Reply, SessionId,
+    Attr, FileKind, Generation, Handle, InodeId, Name, NameHash, RecordedPeer, Reply, SessionId,
     SessionRecord, SitePeer, Time, WriteEra, codec, limits,
 };
 use proptest::prelude::*;
@@ -61,8 +61,20 @@ fn rnode() -> Rnode {
         ctime: time(i64::MAX),
         btime: time(i64::MIN),
         deleted_at: Time::default(),
+        bytes_at: None,
         target: Vec::new(),
     }
+}
+
+/// Its bytes are at another site.
+fn elsewhere() -> Rnode {
+    let flags = RnodeFlags { has_content: false, ..rnode().flags };
+    Rnode { flags, bytes_at: InodeId::new(3, 0, 77), ..rnode() }
+}
+
+fn stay(state: StayState) -> StayRow {
+    let file = Handle::at(InodeId::new(0, 0, 9).unwrap(), InodeId::ROOT, NameHash(77));
+    StayRow { file, state, since: time(3), told_size: 5_000_000 }
 }
 
 fn symlink() -> Rnode {
@@ -161,6 +173,13 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
             "ancestry.root.v1",
             AncestryRow { parent: None, names: vec![], ..ancestry(Access::Unknown) }.encode(STAMP),
         ),
+        ("rnode.elsewhere.v2", elsewhere().encode(STAMP)),
+        ("name.rnode.elsewhere.v2", NameRow::Rnode(elsewhere()).encode(STAMP)),
+        ("stay.new.v1", stay(StayState::New).encode(STAMP)),
+        ("stay.changing.v1", stay(StayState::Changing).encode(STAMP)),
+        ("stay.told.v1", stay(StayState::Told).encode(STAMP)),
+        ("stay.given.v1", stay(StayState::Given).encode(STAMP)),
+        ("stay.kept.v1", stay(StayState::Kept).encode(STAMP)),
         ("intent.make.v1", intent(IntentChange::Make).encode(STAMP)),
         ("intent.remove.v1", intent(IntentChange::Remove).encode(STAMP)),
         (
@@ -324,6 +343,7 @@ fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     one::<SiteListRow<'_>>(value, &mut read);
     one::<AncestryRow>(value, &mut read);
     one::<IntentRow>(value, &mut read);
+    one::<StayRow>(value, &mut read);
     read
 }
 
@@ -387,12 +407,12 @@ fn a_sealed_body_must_have_its_length() {
 fn a_newer_version_is_told_from_damage() {
     let mut value = rnode().encode(STAMP);
     value.truncate(value.len() - 4);
-    value[0] = 2;
+    value[0] = 3;
     let error = Rnode::decode(&seal(RowKind::Inode, value)).unwrap_err();
-    assert_eq!((error.kind, error.reason), (RowKind::Inode, DecodeError::Version(2)));
+    assert_eq!((error.kind, error.reason), (RowKind::Inode, DecodeError::Version(3)));
     assert_eq!(
         error.to_string(),
-        "a row of kind Inode cannot be read: this pelago does not know its version 2"
+        "a row of kind Inode cannot be read: this pelago does not know its version 3"
     );
 }
 
@@ -441,6 +461,16 @@ fn fields_out_of_range_are_found() {
     let sum = xxh3_64_with_seed(&value[..end], RowKind::Intent.number().into());
     value[end..].copy_from_slice(&sum.to_le_bytes()[..4]);
     assert_eq!(IntentRow::decode(&value).unwrap_err().reason, DecodeError::Field("change"));
+    let here = Rnode { flags: rnode().flags, ..elsewhere() };
+    assert_eq!(fault(here), DecodeError::Field("site of the bytes"));
+    let link = Rnode { bytes_at: Some(InodeId::ROOT), ..symlink() };
+    assert_eq!(fault(link), DecodeError::Field("site of the bytes"));
+    let mut value = stay(StayState::Kept).encode(STAMP);
+    value[13 + 24] = 6;
+    let end = value.len() - 4;
+    let sum = xxh3_64_with_seed(&value[..end], RowKind::Stay.number().into());
+    value[end..].copy_from_slice(&sum.to_le_bytes()[..4]);
+    assert_eq!(StayRow::decode(&value).unwrap_err().reason, DecodeError::Field("state"));
     let partition = Partition { names: 1, directories: 2, ..Partition::default() };
     let error = Partition::decode(&partition.encode(STAMP)).unwrap_err();
     assert_eq!(error.reason, DecodeError::Field("count of directories"));
@@ -582,6 +612,8 @@ fn any_rnode() -> impl Strategy<Value = Rnode> {
                 ctime,
                 btime,
                 deleted_at,
+                bytes_at: Some(quota_root)
+                    .filter(|_| kind == FileKind::Regular && !has_content && !inline),
                 target: if kind == FileKind::Symlink { target } else { Vec::new() },
             }
         },

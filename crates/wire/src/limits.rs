@@ -288,6 +288,10 @@ pub const DIRTY_BYTES: usize = 16 << 20;
 /// its [`SESSION_MUTATIONS`] to them until they are answered in a new epoch, in which nothing else
 /// is.
 pub const DIRTY_WRITES: usize = 512;
+/// The bytes of a new file of another site that stay at the site of their writer if there are more
+/// of them: fewer go home with one request, and every reader has them sooner.
+pub const STAY_LEAST_BYTES: usize = 64 << 10;
+
 /// Files whose bytes a client reads ahead through opens that write, with [`IO_BYTES`] each at most.
 pub const READ_AHEAD_FILES: usize = 16;
 /// Bytes of a file that the server of a site fetches from another site with one request.

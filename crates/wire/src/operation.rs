@@ -482,6 +482,24 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
     }
+    SetBytes { node } = "setbytes" {
+        effect: BYTES, subjects: Subjects::inode(node), guest: ForGuest::Never,
+        touches: Touches::Node(node.ino), tells: Tells::Attributes,
+        opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
+        bulks: NO_BULKS, leaves: [Answer, Leases],
+    }
+    GiveBytes { node } = "givebytes" {
+        effect: BYTES, subjects: Subjects::inode(node), guest: ForGuest::Never,
+        touches: Touches::Node(node.ino), tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
+    DropBytes { node } = "dropbytes" {
+        effect: BYTES, subjects: Subjects::inode(node), guest: ForGuest::Never,
+        touches: Touches::Contents(node.ino), tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
     Servers {} = "servers" {
         effect: Effect::None, subjects: Subjects::NONE, guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Nothing,

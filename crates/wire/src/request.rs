@@ -1,6 +1,6 @@
 //! The operations of a POSIX file system, as requests.
 
-use crate::attr::{FileKind, NewMode, SetAttr};
+use crate::attr::{FileKind, NewMode, SetAttr, Time};
 use crate::audit::AuditPlace;
 use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags};
 use crate::id::{Cookie, Handle, InodeId, OpenId, SessionId};
@@ -500,6 +500,40 @@ pub enum Request {
     /// Reply: `Done`, once that site has asked, and no guest there uses what has ended;
     /// `AccessDenied` in a session that is not the first site's.
     CharterChanged,
+    /// Says that the bytes of a file are at the asking site, in a node there that has no name, and
+    /// what the file is with them. Reply: `Attr`, also if that is known; `Exists` if the file has
+    /// got other bytes since, `Stale` if it is gone, `Busy` if it may come back, `NotSupported` if
+    /// the server takes no such files, `AccessDenied` in a session of no site.
+    SetBytes {
+        /// The file.
+        node: Handle,
+        /// The node of the asking site.
+        at: InodeId,
+        /// The size in bytes.
+        size: u64,
+        /// The time of the last change of the bytes.
+        mtime: Time,
+        /// The `mtime` that the file had, empty, when the first of the bytes was written.
+        since: Time,
+    },
+    /// Asks for the bytes of a file of the asking site, which are in this node: from now on nothing
+    /// is written into it. Reply: `Attr` of the node, once that is safe; `Stale` if it does not
+    /// have the bytes of the file, `AccessDenied` in a session of no site.
+    GiveBytes {
+        /// The node.
+        node: Handle,
+        /// The file.
+        file: InodeId,
+    },
+    /// Says that the bytes of a file of the asking site, which are in this node, are not needed any
+    /// more: it is removed. Reply: `Done`, also if there is no such node; `AccessDenied` in a
+    /// session of no site.
+    DropBytes {
+        /// The node.
+        node: Handle,
+        /// The file.
+        file: InodeId,
+    },
     /// Lists the servers of the shared store: the one that answers, then the others in the order of
     /// their keys. Reply: `Servers`; `NotSupported` if the volume lies on none.
     Servers,
@@ -537,7 +571,10 @@ impl Request {
             | Self::SetXattr { node, .. }
             | Self::RemoveXattr { node, .. }
             | Self::Issue { node }
-            | Self::Access { node, .. } => each(node),
+            | Self::Access { node, .. }
+            | Self::SetBytes { node, .. }
+            | Self::GiveBytes { node, .. }
+            | Self::DropBytes { node, .. } => each(node),
             Self::Link { node, dir, .. } => {
                 each(node);
                 each(dir);
@@ -628,6 +665,9 @@ impl Request {
             | Self::Revoked { .. }
             | Self::PassRevocation { .. }
             | Self::CharterChanged
+            | Self::SetBytes { .. }
+            | Self::GiveBytes { .. }
+            | Self::DropBytes { .. }
             | Self::Servers => None,
         }
     }
@@ -691,6 +731,9 @@ impl Request {
             | Self::Revoked { .. }
             | Self::PassRevocation { .. }
             | Self::CharterChanged
+            | Self::SetBytes { .. }
+            | Self::GiveBytes { .. }
+            | Self::DropBytes { .. }
             | Self::Servers => {}
         }
     }

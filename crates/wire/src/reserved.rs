@@ -30,7 +30,7 @@ pub const FRAMES: &[Reserved] =
 /// Requests.
 pub const REQUESTS: &[Reserved] = &[
     range(43, 47, "credentials"),
-    range(59, 63, "sites"),
+    range(62, 63, "sites"),
     range(64, 71, "mirrors"),
     range(73, 79, "shared stores"),
     one(80, "CreateMany"),

@@ -247,6 +247,11 @@ fn of_nodes() -> impl Strategy<Value = Request> {
         (vec(any::<u8>(), 0..=limits::REVOCATION_BYTES), any::<u64>())
             .prop_map(|(sentence, end)| Request::PassRevocation { sentence, end }),
         Just(Request::CharterChanged),
+        (handle(), ino(), any::<u64>(), time(), time()).prop_map(
+            |(node, at, size, mtime, since)| Request::SetBytes { node, at, size, mtime, since }
+        ),
+        (handle(), ino()).prop_map(|(node, file)| Request::GiveBytes { node, file }),
+        (handle(), ino()).prop_map(|(node, file)| Request::DropBytes { node, file }),
         (handle(), vec(vec(any::<u8>(), 1..200), 0..16), any::<u64>()).prop_map(
             |(node, chain, after)| Request::Access { node, chain, after: SessionId(after) }
         ),

@@ -60,6 +60,10 @@ impl<'a> Copier<'a> {
         if rnode.flags.inline {
             return self.inline(rnode.ino);
         }
+        if let Some(node) = rnode.bytes_at {
+            let site = node.site();
+            return Ok(Source::Lost(format!("its bytes are at site {site}, in node {node}")));
+        }
         let Some(generation) = rnode.generation.filter(|_| rnode.flags.has_content) else {
             return Ok(match rnode.size {
                 0 => Source::Empty,

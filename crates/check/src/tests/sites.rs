@@ -1,7 +1,7 @@
 //! A volume of several sites: what is of another one is no damage.
 
-use pelago_store::rows::{Access, AncestryRow, SeenDir};
-use pelago_wire::Attr;
+use pelago_store::rows::{Access, AncestryRow, SeenDir, StayRow, StayState};
+use pelago_wire::{Attr, Handle, Time};
 
 use super::*;
 use crate::Damage;
@@ -102,4 +102,27 @@ fn what_was_seen_of_another_site_is_no_damage_and_an_own_directory_among_it_is()
     let cut = with_sites();
     cut.put(key::ancestry(foreign()), value[..value.len() - 1].to_vec());
     assert_eq!(found(Parts { has_sites: true, ..cut.parts() }), [Damage::Row]);
+}
+
+/// A node without a name has the bytes of a file of another site, which are nowhere else.
+#[test]
+fn bytes_that_stay_here_are_no_damage_and_their_row_is_not_removed() {
+    let rig = with_sites();
+    let ino = InodeId::from_raw(rig.dir.attr.ino.raw() + 41);
+    let like = Rnode::root(Default::default(), NOW);
+    let node = Rnode { ino, kind: FileKind::Regular, ..like };
+    rig.put(key::inode(ino), node.encode(STAMP));
+    let file = Handle::own(foreign());
+    let row = StayRow { file, state: StayState::Told, since: Time::default(), told_size: 0 };
+    let value = row.encode(STAMP);
+    rig.put(key::stay(ino), value.clone());
+    let plan = plan_on(Parts { has_sites: true, ..rig.parts() }).unwrap();
+    assert!(plan.findings.is_empty(), "{:?}", plan.findings);
+    assert_eq!(plan.checked.stays, 1);
+    rig.put(key::stay(ino), value[..value.len() - 1].to_vec());
+    let plan = plan_on(Parts { has_sites: true, ..rig.parts() }).unwrap();
+    assert_eq!((plan.findings.len(), plan.findings[0].damage), (1, Damage::Row));
+    assert!(plan.findings[0].repair.is_none());
+    rig.delete(key::stay(ino));
+    assert_eq!(found(Parts { has_sites: true, ..rig.parts() }), [Damage::Lost]);
 }

@@ -69,6 +69,12 @@ pub(crate) struct SitesReport {
     pub(crate) copied_bytes: u64,
     /// The bytes that they may take.
     pub(crate) cache_bytes: u64,
+    /// The number of files of other sites whose bytes are on this disk, and nowhere else.
+    pub(crate) staying_files: u64,
+    /// Of those, files of which the home does not know all that was written.
+    pub(crate) untold_files: u64,
+    /// The number of versions that are kept because the file has got other bytes.
+    pub(crate) kept_versions: u64,
 }
 
 /// Another site of the volume.
@@ -96,13 +102,17 @@ pub(crate) struct SiteLine {
 
 impl SitesReport {
     pub(crate) fn to_json(&self) -> Value {
-        let Self { own, others, copied_files, copied_bytes, cache_bytes } = self;
+        let Self { own, others, copied_files, copied_bytes, cache_bytes, .. } = self;
+        let Self { staying_files, untold_files, kept_versions, .. } = self;
         json!({
             "site": own,
             "sites": others.iter().map(SiteLine::to_json).collect::<Vec<_>>(),
             "copied_files": copied_files,
             "copied_bytes": copied_bytes,
             "cache_bytes": cache_bytes,
+            "staying_files": staying_files,
+            "untold_files": untold_files,
+            "kept_versions": kept_versions,
         })
     }
 
@@ -114,13 +124,25 @@ impl SitesReport {
             copied_files: object["copied_files"].as_u64()?,
             copied_bytes: object["copied_bytes"].as_u64()?,
             cache_bytes: object["cache_bytes"].as_u64()?,
+            staying_files: object["staying_files"].as_u64()?,
+            untold_files: object["untold_files"].as_u64()?,
+            kept_versions: object["kept_versions"].as_u64()?,
         })
     }
 
     #[cfg(test)]
     pub(crate) fn sample() -> Self {
         let others = vec![SiteLine::sample()];
-        Self { own: 0, others, copied_files: 3, copied_bytes: 5000, cache_bytes: 8 << 30 }
+        Self {
+            own: 0,
+            others,
+            copied_files: 3,
+            copied_bytes: 5000,
+            cache_bytes: 8 << 30,
+            staying_files: 4,
+            untold_files: 1,
+            kept_versions: 2,
+        }
     }
 }
 
@@ -134,6 +156,14 @@ impl fmt::Display for SitesReport {
         if *copied_files > 0 {
             let [bytes, most] = [*copied_bytes, *cache_bytes].map(output::bytes);
             writeln!(f, "copies of {copied_files} files of others: {bytes} of at most {most}")?;
+        }
+        let Self { staying_files, untold_files, kept_versions, .. } = self;
+        if *staying_files > 0 {
+            let files = "files of others have their bytes only here";
+            writeln!(f, "{staying_files} {files}; {untold_files} are not told yet")?;
+        }
+        if *kept_versions > 0 {
+            writeln!(f, "{kept_versions} versions are kept that others have passed over")?;
         }
         Ok(())
     }

@@ -199,11 +199,15 @@ pub(super) fn sites(server: &Server) -> SitesReport {
         silent_ms: site.silence.map(|silence| silence.as_millis() as u64),
     };
     let copies = server.copies();
+    let stays = server.stays();
     SitesReport {
         own: server.site(),
         others: server.sites().into_iter().map(line).collect(),
         copied_files: copies.files as u64,
         copied_bytes: copies.bytes,
         cache_bytes: copies.budget,
+        staying_files: stays.files as u64,
+        untold_files: stays.untold as u64,
+        kept_versions: stays.kept as u64,
     }
 }

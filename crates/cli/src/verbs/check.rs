@@ -71,6 +71,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
                 "nodes": found.checked.nodes,
                 "directories": found.checked.directories,
                 "named_elsewhere": found.checked.named_elsewhere,
+                "stays": found.checked.stays,
                 "content_files": found.checked.content_files,
             },
             "found": plan_json(&found),
@@ -199,6 +200,12 @@ fn lines(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
         text.push_str(&format!(
             "elsewhere {} directories have their name at another site, or none\n",
             checked.named_elsewhere
+        ));
+    }
+    if checked.stays > 0 {
+        text.push_str(&format!(
+            "staying   {} files of other sites have their bytes here\n",
+            checked.stays
         ));
     }
     text.push_str(&result_lines(found, repaired, left));

@@ -398,6 +398,15 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
             Request::PassRevocation { sentence: vec![b'x'; limits::REVOCATION_BYTES], end: at }
         }
         Operation::CharterChanged => Request::CharterChanged,
+        Operation::SetBytes => Request::SetBytes {
+            node: file,
+            at: file.ino,
+            size: 1,
+            mtime: Time::default(),
+            since: Time::default(),
+        },
+        Operation::GiveBytes => Request::GiveBytes { node: file, file: file.ino },
+        Operation::DropBytes => Request::DropBytes { node: file, file: file.ino },
         Operation::Servers => Request::Servers,
         Operation::Attach => {
             Request::Attach { chain: vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3] }

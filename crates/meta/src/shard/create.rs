@@ -204,6 +204,7 @@ pub(super) fn new_rnode(
         ctime: now,
         btime: now,
         deleted_at: Time::default(),
+        bytes_at: None,
         target: new.target,
     };
     rights.set_flags(&mut rnode);

@@ -2,7 +2,7 @@
 
 use pelago_store::key;
 use pelago_store::rows::{self, Orphan, Writing};
-use pelago_wire::{Attr, Error, Generation, Handle, Reply, Time};
+use pelago_wire::{Attr, Error, Generation, Handle, InodeId, Reply, Time};
 
 use super::txn::Txn;
 use super::{LiveAttrs, Shard};
@@ -21,6 +21,8 @@ pub struct BytesChange<'a> {
     pub inline: InlineBytes<'a>,
     /// The content file that has the bytes from now on; `None` keeps that of the row.
     pub generation: Option<Generation>,
+    /// The change of the site that has the bytes.
+    pub place: BytesPlace,
     /// The change of the `writing` row.
     pub writing_row: WritingRow,
     /// True if setuid is cleared, and setgid if the group may execute, as by a write without
@@ -70,6 +72,17 @@ pub enum InlineBytes<'a> {
     Delete,
 }
 
+/// The change of the site that has a file's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BytesPlace {
+    /// No change.
+    Keep,
+    /// They are here from now on.
+    Here,
+    /// They are in this node of another site. A content file that there was has none any more.
+    At(InodeId),
+}
+
 /// The change of a file's `writing` row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WritingRow {
@@ -88,6 +101,7 @@ impl BytesChange<'_> {
         atime: None,
         inline: InlineBytes::Keep,
         generation: None,
+        place: BytesPlace::Keep,
         writing_row: WritingRow::Keep,
         kill_privileges: false,
         append: None,
@@ -121,6 +135,14 @@ impl BytesChange<'_> {
         if let Some(generation) = self.generation {
             rnode.generation = Some(generation);
             rnode.flags.has_content = true;
+        }
+        match self.place {
+            BytesPlace::Keep => {}
+            BytesPlace::Here => rnode.bytes_at = None,
+            BytesPlace::At(node) => {
+                rnode.bytes_at = Some(node);
+                rnode.flags.has_content = false;
+            }
         }
         if self.kill_privileges {
             rnode.mode = without_privileges(rnode.mode);

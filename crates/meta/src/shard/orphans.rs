@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use pelago_store::key;
 use pelago_store::rows::Rnode;
-use pelago_wire::{Error, Generation, InodeId};
+use pelago_wire::{Error, Generation, Handle, InodeId};
 
 use super::txn::Txn;
 use super::{Shard, stored, xattr};
@@ -65,6 +65,7 @@ pub(super) fn delete_rows(txn: &mut Txn<'_>, inos: &[InodeId]) {
 /// Deletes all rows of an rnode. Returns whether extended attributes are left.
 fn delete_all(txn: &mut Txn<'_>, rnode: &Rnode) -> Result<bool, Error> {
     txn.delete(key::inode(rnode.ino));
+    txn.shard.note_freed(rnode, Handle::own(rnode.ino));
     if rnode.flags.inline {
         txn.delete(key::inline(rnode.ino));
     }

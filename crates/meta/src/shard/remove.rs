@@ -214,6 +214,7 @@ fn delete_rows(txn: &mut Txn<'_>, node: &Node) -> Result<Left, Error> {
     if rnode.flags.inline {
         txn.delete(key::inline(rnode.ino));
     }
+    txn.shard.note_freed(rnode, node.handle());
     let xattrs_are_left = rnode.flags.has_xattrs && xattr::delete_few(txn, rnode)?;
     let orphan = Orphan { generation: rnode.generation };
     let left =

@@ -122,7 +122,9 @@ impl Shard {
             let is_named = stored::first_name_of(&*self.table, ino).map(|name| name.is_some());
             let is_orphan =
                 || stored::get(&*self.table, &key::orphan(ino)).map(|row| row.is_some());
-            match is_named.and_then(|is_named| Ok(is_named || is_orphan()?)) {
+            let has_bytes_of_others =
+                || stored::get(&*self.table, &key::stay(ino)).map(|row| row.is_some());
+            match is_named.and_then(|it| Ok(it || is_orphan()? || has_bytes_of_others()?)) {
                 Ok(true) => {}
                 Ok(false) if ino == InodeId::ROOT => {}
                 Ok(false) => found.push(ino),

@@ -31,6 +31,7 @@ use crate::origins::Origins;
 use crate::policy::Policy;
 use crate::recovery::{self, Measured, RecoveryReport};
 use crate::sites::{SiteParts, SiteRows, Sites};
+use crate::stays::Stays;
 use crate::unfinished::{Unfinished, changes_of_sites};
 
 impl Server {
@@ -182,6 +183,7 @@ fn recover(
         list: shard.site_list().map_err(failed)?,
         chains: Chains::new(parts.shard.site, shard.ancestry().map_err(failed)?),
         unfinished: Unfinished::new(changes_of_sites(&shard).map_err(failed)?),
+        stays: Stays::new(Arc::clone(&shard), shard.stays().map_err(failed)?),
         origins,
     };
     let folder = volume.map(|open| open.volume.folder().clone());

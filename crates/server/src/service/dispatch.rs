@@ -356,6 +356,9 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         | Request::LeaveSite
         | Request::Charter { .. }
         | Request::CharterChanged
+        | Request::SetBytes { .. }
+        | Request::GiveBytes { .. }
+        | Request::DropBytes { .. }
         | Request::Servers => 0,
     };
     own + bytes.len()

@@ -11,10 +11,14 @@ mod remove_dir;
 mod step;
 mod walk;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use pelago_data::OpenKey;
 use pelago_meta::shard::NameThere;
-use pelago_wire::{Bulk, Code, Context, Done, Effect, Error, Handle, Reply, Request, SessionId};
+use pelago_wire::{
+    Bulk, Code, Context, Done, Effect, Error, Handle, OpenId, Reply, Request, SessionId,
+};
 
 use self::make_dir::DirThere;
 use self::remove_dir::NamedDir;
@@ -42,7 +46,11 @@ impl Dispatcher {
             Some(_) => Origin::Site,
             None => Origin::Client,
         };
-        let home_of = |open| sites.home_of(context.session, open);
+        let submission = match self.divert(context, origin, submission) {
+            ControlFlow::Continue(submission) => submission,
+            ControlFlow::Break(answer) => return answer,
+        };
+        let home_of = |open| self.home_of_open(context.session, open);
         match router::route(sites.own(), origin, &submission.request, home_of) {
             Route::Refused(code) => return Some(Err(code.into())),
             Route::There(site) => {
@@ -83,6 +91,16 @@ impl Dispatcher {
             | SiteRule::MakeDir { .. }
             | SiteRule::AtHome => self.dispatch_local(context, submission),
         }
+    }
+
+    /// Returns the home of the file of an open, if it is another site. Under the number of an open
+    /// of an own file a node of another site may be open, which has the bytes.
+    fn home_of_open(&self, session: SessionId, open: OpenId) -> Option<u16> {
+        let there = self.parts.sites.home_of(session, open)?;
+        let key = OpenKey { session, open };
+        let is_own =
+            !self.parts.sites.stays.has_open(key) && self.parts.opens.inode_of(key).is_ok();
+        (!is_own).then_some(there)
     }
 
     /// Carries out a request at another site.
@@ -141,7 +159,7 @@ impl Dispatcher {
 
     /// Returns a callback that calls `done`, and ends the open that a request has made at another
     /// site if its session has ended meanwhile.
-    fn ends_open_there(
+    pub(super) fn ends_open_there(
         self: &Arc<Self>,
         upstream: &Arc<Upstream>,
         session: SessionId,
@@ -166,7 +184,7 @@ impl Dispatcher {
     /// # Errors
     /// `ReadOnly`; `Io` for a change that was answered, and may be lost; as
     /// [`Sites::upstream`](crate::sites::Sites::upstream).
-    fn admit_there(
+    pub(super) fn admit_there(
         &self,
         site: u16,
         context: &Context,
@@ -184,7 +202,7 @@ impl Dispatcher {
     }
 
     /// Returns whether a client may have sent a change to an earlier run already.
-    fn may_be_repeated(&self, context: &Context) -> bool {
+    pub(super) fn may_be_repeated(&self, context: &Context) -> bool {
         let epoch = self.parts.shard.epoch();
         let is_of_earlier_run = context.session != SessionId::DIRECT
             && context.session.epoch() < epoch

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use pelago_data::{MayBlock, OpError, Opening};
+use pelago_data::{MayBlock, NewPlace, OpError, Opening};
 use pelago_meta::reply_cache::{ExpectedNodes, OpContext};
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
@@ -155,6 +155,12 @@ impl Executor<'_> {
             Request::Revoked { parts, after } => self.revoked(parts, after.as_ref()),
             Request::PassRevocation { sentence, end } => self.pass_revocation(sentence, *end),
             Request::CharterChanged => self.charter_changed(),
+            Request::SetBytes { node, at, size, mtime, since } => {
+                let place = NewPlace { node: *at, size: *size, mtime: *mtime, since: *since };
+                self.set_bytes(*node, &place)
+            }
+            Request::GiveBytes { node, file } => self.give_bytes(node.ino, *file),
+            Request::DropBytes { node, file } => self.drop_bytes(node.ino, *file),
             Request::Servers => self.servers(),
         }
     }

@@ -244,7 +244,7 @@ impl GuestCall {
             Box::new(move |result| done(call.changed(rights, result)))
         };
         let submission = Submission { request, bulk, later: &mut finish };
-        let result = self.dispatcher.dispatch_local(&self.context, submission)?;
+        let result = self.dispatcher.dispatch_own_file(&self.context, submission)?;
         Some(self.changed(rights, result))
     }
 
@@ -494,7 +494,7 @@ impl GuestCall {
             | OpenEffect::EndsLocks { .. }
             | OpenEffect::Nothing => request.clone(),
         };
-        dispatcher.dispatch_local(context, Submission { request, bulk: Bulk::None, later })
+        dispatcher.dispatch_own_file(context, Submission { request, bulk: Bulk::None, later })
     }
 
     /// Checks, after a request was carried out, that the guest still has the rights by which it

@@ -92,6 +92,9 @@ impl Executor<'_> {
             | Request::Revoked { .. }
             | Request::PassRevocation { .. }
             | Request::CharterChanged
+            | Request::SetBytes { .. }
+            | Request::GiveBytes { .. }
+            | Request::DropBytes { .. }
             | Request::Servers => self.execute_new(request),
         }
     }

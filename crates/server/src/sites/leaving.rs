@@ -24,6 +24,9 @@ pub enum LeaveError {
     /// It has directories.
     #[error("this site has folders: {0}")]
     HasHomes(Homes),
+    /// Files of other sites have their bytes only here, or bytes are kept for people.
+    #[error("{0} files of other offices have their bytes only here, or are kept here")]
+    HasBytes(usize),
     /// The first site has not recorded it, or its answer was lost.
     #[error("the first site has not answered")]
     NotAnswered(#[source] Error),
@@ -60,6 +63,10 @@ impl Sites {
         if self.own == InodeId::ROOT.site() {
             return Err(LeaveError::Founder);
         }
+        let staying = self.stays.status();
+        if staying.files + staying.kept > 0 {
+            return Err(LeaveError::HasBytes(staying.files + staying.kept));
+        }
         // From here on no directory is made here that another site would name.
         *self.is_leaving.write() = true;
         let homes = self.homes().map_err(LeaveError::Table)?;
@@ -95,7 +102,7 @@ impl Sites {
     ///
     /// # Errors
     /// `ReadOnly` if this site is leaving.
-    pub(crate) fn stays(&self) -> Result<RwLockReadGuard<'_, bool>, Error> {
+    pub(crate) fn remains(&self) -> Result<RwLockReadGuard<'_, bool>, Error> {
         let is_leaving = self.is_leaving.read();
         match *is_leaving {
             true => Err(Code::ReadOnly.into()),

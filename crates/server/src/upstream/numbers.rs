@@ -51,6 +51,11 @@ impl Numbers {
         self.opens.contains_key(&here)
     }
 
+    /// Returns the number of an open at the other site.
+    pub(super) fn there(&self, here: OpenKey) -> Option<OpenId> {
+        self.opens.get(&here).map(|open| open.there)
+    }
+
     /// Adds an open that the other site has made.
     pub(super) fn add(&mut self, Made { here, there }: Made) {
         self.opens.insert(here, Open { there, owners: HashSet::new() });

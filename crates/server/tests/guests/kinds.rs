@@ -3,7 +3,7 @@
 use pelago_wire::{
     AllocateMode, Asker, AuditPlace, Code, Cookie, FileKind, FileLock, Handle, InodeId, LockKind,
     LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, RenameFlags, Reply, Request,
-    Search, SeekFrom, SessionId, SetAttr, Tags, Whence, WriteFlags, XattrFlags,
+    Search, SeekFrom, SessionId, SetAttr, Tags, Time, Whence, WriteFlags, XattrFlags,
 };
 
 use super::world::{Guest, World};
@@ -77,7 +77,10 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::Step
         | Operation::AddDir
         | Operation::DropDir
-        | Operation::RemoveNamedDir => Rule::NeverOnNode,
+        | Operation::RemoveNamedDir
+        | Operation::SetBytes
+        | Operation::GiveBytes
+        | Operation::DropBytes => Rule::NeverOnNode,
         Operation::GetLock
         | Operation::SetLock
         | Operation::ReclaimLock
@@ -164,6 +167,9 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::Revoked
         | Operation::PassRevocation
         | Operation::CharterChanged
+        | Operation::SetBytes
+        | Operation::GiveBytes
+        | Operation::DropBytes
         | Operation::Servers => about_node(operation, target),
     }
 }
@@ -284,6 +290,12 @@ fn about_node(operation: Operation, target: Target) -> Request {
             Request::PassRevocation { sentence: b"garbage".to_vec(), end: 0 }
         }
         Operation::CharterChanged => Request::CharterChanged,
+        Operation::SetBytes => {
+            let at = InodeId::new(7, 0, 9).unwrap();
+            Request::SetBytes { node, at, size: 1, mtime: Time::default(), since: Time::default() }
+        }
+        Operation::GiveBytes => Request::GiveBytes { node, file: InodeId::new(7, 0, 9).unwrap() },
+        Operation::DropBytes => Request::DropBytes { node, file: InodeId::new(7, 0, 9).unwrap() },
         Operation::Servers => Request::Servers,
         other => panic!("{other:?} names no node"),
     }

@@ -43,9 +43,25 @@ pub(super) struct Ends {
     pub(super) losing: Arc<Mutex<Losing>>,
     /// The holder of the leases of this session.
     pub(super) holder: HolderOf,
+    /// The next run of that server, and the session there.
+    pub(super) moved: Arc<Mutex<Option<NextRun>>>,
+}
+
+/// A later run of the server at the other end.
+pub(super) struct NextRun {
+    pub(super) there: Weak<Server>,
+    pub(super) session: SessionId,
 }
 
 impl Ends {
+    /// Returns the server at the other end, and the session there.
+    pub(super) fn end(&self) -> (Option<Arc<Server>>, SessionId) {
+        match &*self.moved.lock() {
+            Some(next) => (next.there.upgrade(), next.session),
+            None => (self.there.upgrade(), self.session),
+        }
+    }
+
     /// Connects a server to the other end. No recalls reach it.
     pub(super) fn connect(&self, from: &Server) {
         let ends = self.clone();
@@ -67,11 +83,13 @@ pub(super) struct Line(pub(super) Ends);
 impl Line {
     /// Sends a request. `leases` are asked for on its answer.
     fn send(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
-        let Ends { there, session, sent, losing, .. } = &self.0;
+        let Ends { sent, losing, .. } = &self.0;
         if !matches!(request, Request::Charter { .. }) {
             sent.fetch_add(1, Ordering::AcqRel);
         }
-        let Some(there) = there.upgrade() else {
+        let (there, session) = self.0.end();
+        let session = &session;
+        let Some(there) = there else {
             return done(Err(Code::TimedOut.into()), Granted::default());
         };
         let service = there.session_service();
@@ -87,7 +105,10 @@ impl Line {
         let context = Context { session: *session, mutation, origin, ..*context };
         let is_step = matches!(
             request,
-            Request::AddDir { .. } | Request::DropDir { .. } | Request::RemoveNamedDir { .. }
+            Request::AddDir { .. }
+                | Request::DropDir { .. }
+                | Request::RemoveNamedDir { .. }
+                | Request::DropBytes { .. }
         );
         let losing = if is_step { *losing.lock() } else { Losing::Nothing };
         if losing == Losing::Requests {
@@ -152,13 +173,13 @@ impl Service for Line {
     }
 
     fn cancel(&self, context: &Context) {
-        if let Some(there) = self.0.there.upgrade() {
-            there.session_service().cancel(&Context { session: self.0.session, ..*context });
+        if let (Some(there), session) = self.0.end() {
+            there.session_service().cancel(&Context { session, ..*context });
         }
     }
 
     fn silence(&self) -> Option<Duration> {
-        let is_cut = self.0.is_cut.load(Ordering::Acquire) || self.0.there.strong_count() == 0;
+        let is_cut = self.0.is_cut.load(Ordering::Acquire) || self.0.end().0.is_none();
         let is_silent = self.0.is_silent.load(Ordering::Acquire);
         Some(match (is_cut, is_silent) {
             (true, _) => Duration::from_secs(60),
@@ -191,8 +212,8 @@ impl LeasedService for Line {
     }
 
     fn end_origin(&self, session: SessionId) {
-        if let Some(there) = self.0.there.upgrade() {
-            there.session_service().end_origin(self.0.session, session);
+        if let (Some(there), of_line) = self.0.end() {
+            there.session_service().end_origin(of_line, session);
         }
     }
 

@@ -14,6 +14,7 @@ mod locks;
 mod origins;
 mod remove_dir;
 mod stale;
+mod stays;
 mod storm;
 mod three;
 mod world;

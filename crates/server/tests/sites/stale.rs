@@ -166,9 +166,9 @@ fn once_the_line_is_back_nothing_is_stale() {
     assert!(offices.read(OPEN, SIZE).unwrap() == bytes);
     let other = content(5, SIZE + 10);
     offices.write(file, 0, &other);
+    assert_eq!(offices.listed(Handle::ROOT).unwrap(), ["file", "unseen"]);
     let unlink = Request::Unlink { dir: Handle::ROOT, name: name("unseen") };
     ask(&offices.first, DIRECT, unlink).unwrap();
-    assert_eq!(offices.listed(Handle::ROOT).unwrap(), ["file", "unseen"]);
     offices.cut(false);
     offices.at_berlin(Request::GetAttr { node: Handle::ROOT }).unwrap();
     assert_eq!(offices.listed(Handle::ROOT).unwrap(), ["file"]);

@@ -7,12 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pelago_keynote::{Credential, Grant, ListedSite, Principal, Revocation, SiteList, policy};
 use pelago_server::{InviteError, Joining, LeaveError, Neighbour, Options, Server};
 use pelago_store::volume::VolumeId;
-use pelago_wire::{Code, Handle, LeasedService, NewMode, Reply, Request, SessionId, SitePeer};
+use pelago_wire::{
+    Code, Handle, LeasedService, NewMode, OpenFlags, OpenId, Reply, Request, SessionId, SitePeer,
+    WriteFlags,
+};
 
 use super::guests::admit;
 use super::line::{Ends, Line, Recalls};
+use super::stays::{content, read, write_new};
 use super::world::{
-    FAR, ask, begin, client, founded, key, lookup, options, public, refusal, sentence, wait_for,
+    FAR, ask, ask_with, begin, client, founded, key, lookup, options, public, refusal, sentence,
+    wait_for,
 };
 use crate::harness::rig::{entry, name};
 
@@ -82,6 +87,7 @@ impl Three {
                 sent: Arc::default(),
                 losing: Arc::default(),
                 holder: Arc::default(),
+                moved: Arc::default(),
             };
             let holder = Arc::clone(&ends.holder);
             routes[to].upgrade()?.holders.lock().insert(ends.session, holder);
@@ -352,5 +358,31 @@ fn what_one_of_three_takes_back_is_in_force_at_all() {
     three.cuts[0].store(false, Ordering::Release);
     for site in [0, 2] {
         wait_for("all have it", || admitted(site, 91).is_err());
+    }
+}
+
+/// Bytes of a file of the first site that are at berlin: rome asks the first site.
+#[test]
+fn a_third_site_reads_and_writes_what_stays_at_the_second() {
+    let three = Three::new();
+    let [first, berlin, rome] = &three.servers;
+    let bytes = content(1, 300_000);
+    write_new(berlin, "file", &bytes);
+    assert_eq!(berlin.stays().files, 1);
+    for server in [rome, first, berlin] {
+        assert!(read(server, "file").unwrap() == bytes);
+    }
+    let node = lookup(rome, Handle::ROOT, "file").unwrap();
+    assert_eq!(first.bytes_at(node).map(|at| at.site()), Some(1));
+    let request = Request::Open { node, flags: OpenFlags::WRITE, open: OpenId(3) };
+    ask(rome, SessionId::DIRECT, request).unwrap();
+    let write = Request::Write { open: OpenId(3), offset: 1, flags: WriteFlags::NONE };
+    ask_with(rome, SessionId::DIRECT, write, b"of rome").unwrap();
+    ask(rome, SessionId::DIRECT, Request::Flush { open: OpenId(3), owner: None }).unwrap();
+    ask(rome, SessionId::DIRECT, Request::Release { open: OpenId(3) }).unwrap();
+    assert_eq!(first.bytes_at(node), None);
+    let changed = [&bytes[..1], b"of rome", &bytes[8..]].concat();
+    for server in [rome, first, berlin] {
+        assert!(read(server, "file").unwrap() == changed);
     }
 }

@@ -16,7 +16,7 @@ use pelago_wire::{
     RequestId, SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal,
 };
 
-use super::line::{Ends, Line, Losing, Recalls};
+use super::line::{Ends, Line, Losing, NextRun, Recalls};
 use crate::harness::rig::{DEADLINE, entry, name};
 
 /// Longer than any test takes.
@@ -118,6 +118,7 @@ impl Offices {
             sent: Arc::clone(sent),
             losing: Arc::clone(&losing),
             holder: Arc::default(),
+            moved: Arc::default(),
         };
         let lines = [
             line(&first, to_first.unwrap(), &sent),
@@ -137,6 +138,11 @@ impl Offices {
         self._recalls[1].sent.lock().clone()
     }
 
+    /// Returns how many requests the first site has sent to berlin.
+    pub(super) fn sent_by_first(&self) -> u64 {
+        self.lines[1].sent.load(Ordering::Acquire)
+    }
+
     /// Returns the line from berlin to the first site.
     pub(super) fn line_to_first(&self) -> Ends {
         self.lines[0].clone()
@@ -150,10 +156,16 @@ impl Offices {
     /// Starts berlin again. Its server has another session at the first site, which ends the old
     /// one.
     pub(super) fn start_berlin_again(self, options: Options) -> Self {
+        self.start_berlin_with(options, |berlin| {
+            berlin.stop().unwrap();
+            drop(berlin);
+        })
+    }
+
+    fn start_berlin_with(self, options: Options, end: impl FnOnce(Arc<Server>)) -> Self {
         let Self { first, berlin, mut lines, _recalls, folder, .. } = self;
         let Self { is_cut, is_silent, losing, sent, .. } = self;
-        berlin.stop().unwrap();
-        drop(berlin);
+        end(berlin);
         let service = first.session_service();
         let peer = service.admit_site(&public(BERLIN), None).unwrap();
         let session = begin(&*service, peer);
@@ -163,6 +175,30 @@ impl Offices {
         let berlin = Arc::new(Server::start(&berlin_dir(&folder), options).unwrap());
         ends.connect(&berlin);
         Self { first, berlin, is_cut, is_silent, losing, sent, lines, _recalls, folder }
+    }
+
+    /// Starts berlin again, whose run has ended without a stop.
+    pub(super) fn start_berlin_after_crash(self, options: Options) -> Self {
+        // A call of this process is not under way when a process ends.
+        self.is_cut.store(true, Ordering::Release);
+        wait_for("no call is under way", || Arc::strong_count(&self.berlin) == 1);
+        let mut offices = self.start_berlin_with(options, drop);
+        offices.is_cut.store(false, Ordering::Release);
+        // The first site goes on, and connects to the new run.
+        let berlin = &offices.berlin;
+        let service = berlin.session_service();
+        let session = begin(&*service, service.admit_site(&public(FIRST), None).unwrap());
+        *offices.lines[1].moved.lock() = Some(NextRun { there: Arc::downgrade(berlin), session });
+        offices._recalls[1] = Recalls::of(berlin);
+        let holder = Arc::clone(&offices.lines[1].holder);
+        offices._recalls[1].holders.lock().insert(session, holder);
+        offices.lines[1].end_leases();
+        offices
+    }
+
+    /// Ends the leases of berlin's server at the first site, as their time does.
+    pub(super) fn end_session_of_berlin_leases(&self) {
+        self.first.session_service().leases_lost(self.lines[0].session);
     }
 
     /// Starts the first site again, after berlin has stopped.

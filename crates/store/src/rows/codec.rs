@@ -63,18 +63,31 @@ impl Writer {
 /// Bytes of an encoded [`Time`].
 pub(super) const TIME_BYTES: usize = 12;
 
-/// A value that is being decoded: the bytes not decoded yet.
+/// A value that is being decoded: the bytes not decoded yet, and the version of its body.
 #[derive(Debug)]
-pub struct Reader<'a>(&'a [u8]);
+pub struct Reader<'a> {
+    rest: &'a [u8],
+    version: u8,
+}
 
 impl<'a> Reader<'a> {
     pub(super) const fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
+        Self { rest: bytes, version: 1 }
+    }
+
+    /// Returns the version of the body.
+    pub(super) const fn version(&self) -> u8 {
+        self.version
+    }
+
+    /// Sets the version of the body, once it is read.
+    pub(super) const fn set_version(&mut self, version: u8) {
+        self.version = version;
     }
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let (first, rest) = self.0.split_first_chunk::<N>().ok_or(DecodeError::Length)?;
-        self.0 = rest;
+        let (first, rest) = self.rest.split_first_chunk::<N>().ok_or(DecodeError::Length)?;
+        self.rest = rest;
         Ok(*first)
     }
 
@@ -129,18 +142,18 @@ impl<'a> Reader<'a> {
 
     /// Takes the next `length` bytes.
     pub(super) fn bytes(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let (first, rest) = self.0.split_at_checked(length).ok_or(DecodeError::Length)?;
-        self.0 = rest;
+        let (first, rest) = self.rest.split_at_checked(length).ok_or(DecodeError::Length)?;
+        self.rest = rest;
         Ok(first)
     }
 
     /// Takes all bytes that are left.
     pub(super) fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.rest)
     }
 
     /// Checks that no byte is left.
     pub(super) fn finish(self) -> Result<(), DecodeError> {
-        if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Length) }
+        if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Length) }
     }
 }

@@ -46,6 +46,14 @@ impl NameRow {
 
 impl Row<'_> for NameRow {
     const KIND: RowKind = RowKind::Name;
+    const VERSION: u8 = Rnode::VERSION;
+
+    fn version(&self) -> u8 {
+        match self {
+            Self::Rnode(rnode) => rnode.body_version(),
+            Self::Link { .. } => 1,
+        }
+    }
 }
 
 const TAG_RNODE: u8 = 1;
@@ -76,7 +84,9 @@ impl Body<'_> for NameRow {
     fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match body.u8()? {
             TAG_RNODE => Rnode::decode_body(body).map(Self::Rnode),
-            TAG_LINK => Ok(Self::Link { ino: body.ino()?, kind: body.kind()? }),
+            TAG_LINK if body.version() == 1 => {
+                Ok(Self::Link { ino: body.ino()?, kind: body.kind()? })
+            }
             _ => Err(DecodeError::Field("tag")),
         }
     }

@@ -51,6 +51,9 @@ pub struct Rnode {
     /// The time when the last name was removed; zero while the file has a name, and before it gets
     /// its first.
     pub deleted_at: Time,
+    /// The node at another site that has the bytes, which stay there; `None` if they are here. Only
+    /// an ordinary file without inline bytes and content file has one.
+    pub bytes_at: Option<InodeId>,
     /// The target of a symbolic link, 1 to 4095 bytes; empty for other files.
     pub target: Vec<u8>,
 }
@@ -96,6 +99,7 @@ impl Rnode {
             ctime: now,
             btime: now,
             deleted_at: Time::default(),
+            bytes_at: None,
             target: Vec::new(),
         }
     }
@@ -126,11 +130,17 @@ impl Rnode {
 
 impl Row<'_> for Rnode {
     const KIND: RowKind = RowKind::Inode;
+    const VERSION: u8 = 2;
+
+    fn version(&self) -> u8 {
+        self.body_version()
+    }
 }
 
 impl Body<'_> for Rnode {
     fn body_bytes(&self) -> usize {
-        FIXED_BYTES + self.target.len()
+        let elsewhere = if self.bytes_at.is_some() { BYTES_AT_BYTES } else { 0 };
+        FIXED_BYTES + elsewhere + self.target.len()
     }
 
     fn encode_body(&self, out: &mut Writer) {
@@ -150,6 +160,10 @@ impl Body<'_> for Rnode {
         out.ino(self.quota_root);
         for time in [self.atime, self.mtime, self.ctime, self.btime, self.deleted_at] {
             out.time(time);
+        }
+        if let Some(node) = self.bytes_at {
+            out.u16(node.site());
+            out.ino(node);
         }
         out.u16(self.target.len() as u16);
         out.bytes(&self.target);
@@ -175,6 +189,7 @@ impl Body<'_> for Rnode {
             ctime: body.time()?,
             btime: body.time()?,
             deleted_at: body.time()?,
+            bytes_at: decode_bytes_at(body)?,
             target: {
                 let length = usize::from(body.u16()?);
                 body.bytes(length)?.to_vec()
@@ -185,13 +200,36 @@ impl Body<'_> for Rnode {
     }
 }
 
+/// Decodes the node that has the bytes; body 1 has none.
+fn decode_bytes_at(body: &mut Reader<'_>) -> Result<Option<InodeId>, DecodeError> {
+    if body.version() < WITH_BYTES_AT {
+        return Ok(None);
+    }
+    let site = body.u16()?;
+    let node = body.ino()?;
+    match node.site() == site {
+        true => Ok(Some(node)),
+        false => Err(DecodeError::Field("site of the bytes")),
+    }
+}
+
 impl Rnode {
+    /// Returns the version of the body: 2 only if the bytes are at another site, so that all other
+    /// files can be read by earlier programs.
+    pub(super) const fn body_version(&self) -> u8 {
+        if self.bytes_at.is_some() { WITH_BYTES_AT } else { 1 }
+    }
+
     fn check(&self) -> Result<(), DecodeError> {
         if self.mode > 0o7777 {
             return Err(DecodeError::Field("mode"));
         }
         if self.size > limits::FILE_BYTES {
             return Err(DecodeError::Field("size"));
+        }
+        let has_bytes_here = self.flags.has_content || self.flags.inline;
+        if self.bytes_at.is_some() && (self.kind != FileKind::Regular || has_bytes_here) {
+            return Err(DecodeError::Field("site of the bytes"));
         }
         let expected = match self.kind {
             FileKind::Symlink => 1..=limits::TARGET_BYTES,
@@ -206,6 +244,12 @@ impl Rnode {
 
 /// Bytes of an encoded rnode without a target.
 const FIXED_BYTES: usize = 8 + 1 + 1 + 2 + 5 * 4 + 4 * 8 + 5 * TIME_BYTES + 2;
+
+/// Bytes of the node that has the bytes, and of its site.
+const BYTES_AT_BYTES: usize = 2 + 8;
+
+/// The version of the body that has them.
+const WITH_BYTES_AT: u8 = 2;
 
 const HAS_XATTRS: u8 = 1;
 const HAS_ACL: u8 = 2;

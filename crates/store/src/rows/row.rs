@@ -22,8 +22,13 @@ pub struct Stamp {
 pub trait Row<'a>: Body<'a> {
     /// The kind of the rows that hold such values.
     const KIND: RowKind;
-    /// The version of the body that this program reads and writes.
+    /// The newest version of the body. This program reads all from 1 on.
     const VERSION: u8 = 1;
+
+    /// Returns the version of the body that this value is written in.
+    fn version(&self) -> u8 {
+        Self::VERSION
+    }
 
     /// Encodes the value, with one allocation.
     ///
@@ -32,7 +37,7 @@ pub trait Row<'a>: Body<'a> {
     #[must_use]
     fn encode(&self, stamp: Stamp) -> Vec<u8> {
         let mut out = Writer::with_capacity(HEADER_BYTES + self.body_bytes() + CHECKSUM_BYTES);
-        out.u8(Self::VERSION);
+        out.u8(self.version());
         out.u32(stamp.epoch);
         out.u64(stamp.sequence);
         self.encode_body(&mut out);
@@ -67,9 +72,10 @@ fn decode_value<'a, R: Row<'a>>(value: &'a [u8]) -> Result<(Stamp, R), DecodeErr
     }
     let mut rest = Reader::new(written);
     let version = rest.u8()?;
-    if version != R::VERSION {
+    if !(1..=R::VERSION).contains(&version) {
         return Err(DecodeError::Version(version));
     }
+    rest.set_version(version);
     let stamp = Stamp { epoch: rest.u32()?, sequence: rest.u64()? };
     let row = R::decode_body(&mut rest)?;
     rest.finish()?;

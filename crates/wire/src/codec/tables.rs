@@ -11,7 +11,7 @@ use super::fields::{
 use super::lists::{Credentials, DirEntries, PassedRevocations, ServerAddresses, SiteNames};
 use super::{MOST_ANSWER_START, MOST_CALLER};
 use crate::access::AccessPage;
-use crate::attr::{Attr, FileKind, NewMode, SetAttr};
+use crate::attr::{Attr, FileKind, NewMode, SetAttr, Time};
 use crate::audit::{AuditPage, AuditPlace};
 use crate::error::Error;
 use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags};
@@ -163,6 +163,9 @@ requests! {
     56 Revoked { parts: RevokedParts, after: Option<[u8; 32]> } -> Revoked;
     57 PassRevocation { sentence: Sentence, end: u64 } -> Unreached;
     58 CharterChanged {} -> Done;
+    59 SetBytes { node: Handle, at: InodeId, size: u64, mtime: Time, since: Time } -> Attr;
+    60 GiveBytes { node: Handle, file: InodeId } -> Attr;
+    61 DropBytes { node: Handle, file: InodeId } -> Done;
     72 Servers {} -> Servers;
 }
 

@@ -198,6 +198,18 @@ fn others() -> Vec<Case> {
         (of_servers, Request::Revoked { parts: Vec::new(), after: None }),
         (of_servers, Request::PassRevocation { sentence: Vec::new(), end: 0 }),
         (of_servers, Request::CharterChanged),
+        (
+            of_servers,
+            Request::SetBytes {
+                node: DIR,
+                at: InodeId::ROOT,
+                size: 1,
+                mtime: Time::default(),
+                since: Time::default(),
+            },
+        ),
+        (of_servers, Request::GiveBytes { node: DIR, file: InodeId::ROOT }),
+        (of_servers, Request::DropBytes { node: DIR, file: InodeId::ROOT }),
         (of_servers, Request::Servers),
     ];
     to_read.into_iter().chain(to_write).chain(unlocked).chain(rest).collect()

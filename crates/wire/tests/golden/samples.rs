@@ -316,6 +316,18 @@ fn searches() -> Vec<(&'static str, Request)> {
         (".after", Request::Revoked { parts: vec![7; 16], after: Some([9; 32]) }),
         ("", Request::PassRevocation { sentence: b"Pelago-Revocation: 1\n".to_vec(), end: 7 }),
         ("", Request::CharterChanged),
+        (
+            "",
+            Request::SetBytes {
+                node: NODE,
+                at: NODE.ino,
+                size: OFFSET,
+                mtime: Time { seconds: 1_700_000_000, nanos: 5 },
+                since: Time { seconds: 1_600_000_000, nanos: 6 },
+            },
+        ),
+        ("", Request::GiveBytes { node: NODE, file: NODE.ino }),
+        ("", Request::DropBytes { node: NODE, file: NODE.ino }),
         ("", Request::Servers),
     ]
 }

@@ -4,7 +4,9 @@
 //! it.
 
 use pelago_store::key;
-use pelago_store::rows::{Access, AncestryRow, IntentChange, IntentRow, Row as _, SeenDir, Stamp};
+use pelago_store::rows::{
+    Access, AncestryRow, IntentChange, IntentRow, Row as _, SeenDir, Stamp, StayRow, StayState,
+};
 use pelago_store::table::{Batch, Table as _};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{Attr, Error, limits};
@@ -413,4 +415,29 @@ fn what_was_seen_of_another_site_is_there_in_the_next_run() {
     batch.put(key::ancestry(InodeId::ROOT), b"damage".to_vec());
     rig.table.write(&batch).unwrap();
     assert_eq!(next.ancestry(), Ok(vec![]));
+}
+
+/// A node for bytes of another site's file has no name, and goes once it is not open.
+#[test]
+fn a_node_for_bytes_of_another_site_outlives_its_opens() {
+    let own = site(3);
+    let file = Handle::at(InodeId::new(0, 0, 5).unwrap(), ROOT.ino, NameHash(7));
+    let row = StayRow { file, state: StayState::New, since: at(1), told_size: 0 };
+    let node = own.shard.make_stay(&row, at(2)).unwrap();
+    own.shard.acquire(Handle::own(node)).unwrap();
+    assert!(!own.shard.release(node), "the worker has nothing to remove");
+    let told = StayRow { state: StayState::Told, told_size: 9, ..row };
+    own.shard.put_stay(node, &told).unwrap();
+    let next = Shard::new(parts_of(&own, 3));
+    assert_eq!(next.stays(), Ok(vec![(node, told)]));
+    assert_eq!(next.attr(Handle::own(node)).unwrap().links, 1);
+    assert_eq!(next.dirs_named_elsewhere(9), Ok(vec![]));
+    // While it is open its rows stay, and then the worker removes them.
+    next.acquire(Handle::own(node)).unwrap();
+    assert_eq!(next.end_stay(node, at(3)), Ok(false));
+    assert_eq!(next.stays(), Ok(vec![]));
+    assert!(next.remove_unnamed(node).unwrap().is_none());
+    assert!(next.release(node));
+    assert!(next.remove_unnamed(node).unwrap().is_some());
+    assert_eq!(next.end_stay(node, at(4)).map_err(|error| error.code), Err(Code::Stale));
 }

@@ -83,6 +83,9 @@ impl Subject {
             | Request::Revoked { .. }
             | Request::PassRevocation { .. }
             | Request::CharterChanged
+            | Request::SetBytes { .. }
+            | Request::GiveBytes { .. }
+            | Request::DropBytes { .. }
             | Request::GetLock { .. }
             | Request::SetLock { .. }
             | Request::ReclaimLock { .. }

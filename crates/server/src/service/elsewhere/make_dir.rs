@@ -105,7 +105,7 @@ impl Dispatcher {
                 let invalidations = durability.invalidations();
                 let new = NewInode::directory(made.mode);
                 let shard = &this.parts.shard;
-                let stays = this.parts.sites.stays();
+                let stays = this.parts.sites.remains();
                 let stays = stays.and_then(|stays| this.parts.space.admit().map(|()| stays));
                 let entry = stays.and_then(|_stays| {
                     let place = made.place();

@@ -115,6 +115,9 @@ impl UserModes<'_> {
             | Request::Revoked { .. }
             | Request::PassRevocation { .. }
             | Request::CharterChanged
+            | Request::SetBytes { .. }
+            | Request::GiveBytes { .. }
+            | Request::DropBytes { .. }
             | Request::Servers => Ok(()),
         }
     }

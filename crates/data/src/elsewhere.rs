@@ -1,0 +1,363 @@
+//! Files of this site whose bytes are at another one: in a node there, which has no name.
+//!
+//! Such a file has its size and times here, and no byte. Its reads are sent to the other site by
+//! the caller; here they fail, as all else that needs the bytes.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pelago_meta::shard::{BytesChange, BytesPlace, InlineBytes, LiveAttrs, Shard, WritingRow};
+use pelago_store::clock;
+use pelago_store::content::{ContentFile, FileAccess};
+use pelago_wire::{Attr, Code, Error, Handle, InodeId, Time};
+
+use crate::content_file::OpenContent;
+use crate::inode::{Bytes, Uncommitted};
+use crate::inode_guard::InodeGuard;
+use crate::open_files::OpenFiles;
+use crate::open_key::OpenKey;
+
+/// The place of the bytes of a file at another site, and what the file is with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewPlace {
+    /// The node of the other site that has the bytes.
+    pub node: InodeId,
+    /// The size in bytes.
+    pub size: u64,
+    /// The time of the last change of the bytes; zero if it is only asked whether the file has
+    /// them still.
+    pub mtime: Time,
+    /// The `mtime` that the file had, empty, when the first of the bytes was written.
+    pub since: Time,
+}
+
+impl OpenFiles {
+    /// Returns whether any file that was opened in this run may have its bytes at another site.
+    #[must_use]
+    pub fn may_have_bytes_elsewhere(&self) -> bool {
+        self.has_elsewhere.load(Ordering::Acquire)
+    }
+
+    /// Returns the node of another site that has the bytes of the file of an open; `None` if they
+    /// are here. May read a row.
+    ///
+    /// # Errors
+    /// `BadOpen`; if the table or the disk fails.
+    pub fn bytes_at(&self, open: OpenKey) -> Result<Option<InodeId>, Error> {
+        let opened = self.opens.get(open)?;
+        let mut guard = self.lock(&opened.inode);
+        guard.load()?;
+        Ok(guard.bytes_elsewhere())
+    }
+
+    /// Records that the bytes of a file are at another site, in a node that has them from the first
+    /// to the last. Without effect if that is known.
+    ///
+    /// # Errors
+    /// `Exists` if the file has got other bytes since; `Stale`; `NotSupported` in a shared store;
+    /// if the table fails.
+    pub fn set_bytes_at(&self, handle: Handle, place: &NewPlace) -> Result<Attr, Error> {
+        if self.disk.content.is_shared() {
+            return Err(Code::NotSupported.into());
+        }
+        self.has_elsewhere.store(true, Ordering::Release);
+        let (inode, attr) = self.enter(handle, false)?;
+        let mut guard = self.lock(&inode);
+        let set = guard.load().and_then(|()| guard.set_bytes_at(place, attr));
+        guard.release(false)?;
+        set
+    }
+
+    /// Takes the bytes of a file home: `fill` writes all of them into a new content file. The file
+    /// has that from then on, once it is safe, and the same times.
+    ///
+    /// # Errors
+    /// Those of `fill`; `Exists` if the bytes are no more in this node; `Stale`; if the disk or the
+    /// table fails.
+    pub fn bring_home(
+        &self,
+        handle: Handle,
+        from: InodeId,
+        fill: &mut dyn FnMut(&ContentFile) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (inode, _) = self.enter(handle, false)?;
+        let mut guard = self.lock(&inode);
+        let loaded = guard.load().and_then(|()| guard.expect_bytes_in(from));
+        let next = Shard::next_generation(guard.state.generation);
+        drop(guard);
+        let brought = loaded.and_then(|()| {
+            let permit = self.take_fd_permit(handle.ino)?;
+            let made = self.disk.content.create(handle.ino, next);
+            let file = made.map_err(|error| self.disk.failed(&error))?;
+            fill(&file)?;
+            file.sync(false).map_err(|error| self.disk.failed(&error))?;
+            self.sync_name(&file)?;
+            let content = OpenContent::new(file, FileAccess::ReadWrite, permit);
+            self.lock(&inode).take_home(from, Some(content))
+        });
+        if brought.is_err() && !self.disk.content.is_shared() {
+            drop(self.disk.content.remove(handle.ino, next));
+        }
+        self.lock(&inode).release(false)?;
+        brought
+    }
+
+    /// Empties a file whose bytes are at another site, in this node.
+    ///
+    /// # Errors
+    /// `Exists` if they are no more there; `Stale`; if the table fails.
+    pub fn empty_home(&self, handle: Handle, from: InodeId) -> Result<(), Error> {
+        let (inode, _) = self.enter(handle, false)?;
+        let mut guard = self.lock(&inode);
+        let emptied = guard.load().and_then(|()| guard.take_home(from, None));
+        guard.release(false)?;
+        emptied
+    }
+}
+
+impl InodeGuard<'_> {
+    /// Returns the node of another site that has the bytes of a loaded file.
+    fn bytes_elsewhere(&self) -> Option<InodeId> {
+        match self.state.bytes {
+            Bytes::Elsewhere(node) => Some(node),
+            Bytes::Unloaded
+            | Bytes::Inline
+            | Bytes::Memory(_)
+            | Bytes::ContentClosed(_)
+            | Bytes::ContentOpen(_) => None,
+        }
+    }
+
+    /// Checks that the bytes of a loaded file are here.
+    ///
+    /// # Errors
+    /// `HostDown` if they are at another site.
+    pub(crate) fn expect_bytes_here(&self) -> Result<(), Error> {
+        match self.bytes_elsewhere() {
+            Some(_) => Err(Code::HostDown.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn expect_bytes_in(&self, node: InodeId) -> Result<(), Error> {
+        match self.bytes_elsewhere() == Some(node) {
+            true => Ok(()),
+            false => Err(Code::Exists.into()),
+        }
+    }
+
+    fn set_bytes_at(&mut self, place: &NewPlace, attr: Attr) -> Result<Attr, Error> {
+        let NewPlace { node, size, mtime, since } = *place;
+        let is_asked = mtime == Time::default();
+        match self.bytes_elsewhere() {
+            None if is_asked => return Err(Code::Exists.into()),
+            Some(known) if known != node => return Err(Code::Exists.into()),
+            Some(_) if size == self.state.size && (is_asked || mtime == self.state.mtime) => {
+                return Ok(attr);
+            }
+            Some(_) => {}
+            None if self.state.size > 0 || attr.mtime != since => return Err(Code::Exists.into()),
+            None if self.inode.has_external_writers() => return Err(Code::Busy.into()),
+            None => {}
+        }
+        let files = self.files;
+        let ino = self.ino();
+        let before = self.state.bytes.generation();
+        let now = clock::now();
+        let live =
+            LiveAttrs { size, mtime, ctime: now.max(self.state.ctime.next()), ..self.state.live() };
+        self.state.bytes = Bytes::Elsewhere(node);
+        self.state.size = size;
+        self.state.mtime = live.mtime;
+        self.state.ctime = live.ctime;
+        let change = BytesChange {
+            live: Some(self.state.live()),
+            inline: InlineBytes::Delete,
+            place: BytesPlace::At(node),
+            writing_row: if before.is_some() { WritingRow::Delete } else { WritingRow::Keep },
+            ..BytesChange::NOTHING
+        };
+        let written = self.write_row(&change);
+        if written.is_err() {
+            // The row says where the bytes are, or will after the table was opened again.
+            self.state.bytes = Bytes::Unloaded;
+            return written;
+        }
+        let state = &mut *self.state;
+        state.uncommitted = Uncommitted::Nothing;
+        state.has_inline_row = false;
+        state.count_memory();
+        files.dirty.remove(ino);
+        if let Some(generation) = before {
+            if mem::take(&mut self.state.writeback.has_row) {
+                files.writing.remove(ino);
+            }
+            drop(files.pins.take(ino));
+            drop(files.writing.take_kept(ino));
+            files.content_removed(ino, generation);
+            self.remove_when_safe(generation);
+        }
+        self.inode.invalidate_atime();
+        written
+    }
+
+    /// Records that the bytes are here, in this content file; for `None` that the file is empty.
+    fn take_home(&mut self, from: InodeId, content: Option<Arc<OpenContent>>) -> Result<(), Error> {
+        self.expect_bytes_in(from)?;
+        let size = match &content {
+            Some(content) => {
+                let measured = content.stat().map_err(|error| self.files.disk.failed(&error))?;
+                self.state.blocks = measured.blocks;
+                measured.size
+            }
+            None => 0,
+        };
+        let is_other_size = size != self.state.size;
+        let generation = content.as_ref().map(|content| content.generation());
+        let before = mem::replace(&mut self.state.size, size);
+        if is_other_size || content.is_none() {
+            self.state.touch(clock::now());
+        }
+        let mut live = self.state.live();
+        live.blocks = if content.is_some() { self.state.blocks } else { 0 };
+        let change = BytesChange {
+            live: Some(live),
+            generation,
+            place: BytesPlace::Here,
+            ..BytesChange::NOTHING
+        };
+        if let Err(error) = self.write_row(&change) {
+            self.state.size = before;
+            return Err(error);
+        }
+        self.state.uncommitted = Uncommitted::Nothing;
+        self.state.bytes = match content {
+            Some(content) => {
+                self.state.generation = generation;
+                Bytes::ContentOpen(content)
+            }
+            None => Bytes::Memory(Vec::new()),
+        };
+        self.inode.invalidate_atime();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_meta::reply_cache::OpContext;
+    use pelago_wire::{Context, OpenFlags, SetAttr};
+
+    use super::*;
+    use crate::blocking::MayBlock;
+    use crate::testing::{READ, READ_WRITE, Rig, pattern};
+
+    const LARGE: usize = 100_000;
+
+    fn node(counter: u64) -> InodeId {
+        InodeId::new(7, 0, counter).unwrap()
+    }
+
+    fn place(rig: &Rig, handle: Handle) -> NewPlace {
+        let since = rig.shard.attr(handle).unwrap().mtime;
+        let mtime = Time { seconds: since.seconds + 10, nanos: 5 };
+        NewPlace { node: node(1), size: LARGE as u64, mtime, since }
+    }
+
+    #[test]
+    fn a_file_whose_bytes_are_elsewhere_shows_its_size_and_no_byte() {
+        let rig = Rig::new();
+        let (entry, open) = rig.create("f");
+        let place = place(&rig, entry.handle);
+        let attr = rig.files.set_bytes_at(entry.handle, &place).unwrap();
+        assert_eq!((attr.size, attr.mtime), (LARGE as u64, place.mtime));
+        assert_eq!(rig.files.bytes_at(open), Ok(Some(node(1))));
+        assert_eq!(rig.read(open, 0, 10), Err(Code::HostDown));
+        assert_eq!(rig.write(open, 0, b"new").map(drop), Err(Code::HostDown));
+        rig.close(open);
+        // Again, with more bytes, and as a question.
+        let more = NewPlace { size: 2 * LARGE as u64, ..place };
+        assert_eq!(rig.files.set_bytes_at(entry.handle, &more).unwrap().size, more.size);
+        let asked = NewPlace { mtime: Time::default(), ..more };
+        let attr = rig.files.set_bytes_at(entry.handle, &asked).unwrap();
+        assert_eq!((attr.size, attr.mtime), (more.size, place.mtime));
+        let other = NewPlace { node: node(2), ..more };
+        let refused = rig.files.set_bytes_at(entry.handle, &other);
+        assert_eq!(refused.map_err(|error| error.code), Err(Code::Exists));
+    }
+
+    #[test]
+    fn other_bytes_are_not_passed_over() {
+        let rig = Rig::new();
+        let (entry, open) = rig.create("f");
+        let place = place(&rig, entry.handle);
+        rig.write(open, 0, b"new").unwrap();
+        let refused = |rig: &Rig| {
+            let set = rig.files.set_bytes_at(entry.handle, &place);
+            set.map_err(|error| error.code).map(drop)
+        };
+        assert_eq!(refused(&rig), Err(Code::Exists));
+        // It was emptied again since.
+        let set = SetAttr { size: Some(0), ..SetAttr::default() };
+        let op = OpContext::by(&Context::direct(0, 0), clock::now());
+        rig.files.set_attr(entry.handle, Some(open), &set, op, MayBlock::Yes).unwrap();
+        assert_eq!(refused(&rig), Err(Code::Exists));
+        rig.close(open);
+    }
+
+    /// A large file was emptied: its content file goes, once that is safe.
+    #[test]
+    fn an_emptied_file_leaves_no_content_file_behind() {
+        let rig = Rig::new();
+        let entry = rig.file("f", &pattern(LARGE));
+        let truncating = OpenFlags { truncate: true, ..READ_WRITE };
+        let open = rig.open(entry.handle, truncating).unwrap();
+        let place = place(&rig, entry.handle);
+        rig.files.set_bytes_at(entry.handle, &place).unwrap();
+        rig.close(open);
+        assert!(!rig.has_writing_row(entry.handle));
+        assert_eq!(rig.content_files(), 1);
+        rig.commit_all();
+        assert_eq!(rig.content_files(), 0);
+    }
+
+    #[test]
+    fn bytes_come_home_into_a_content_file() {
+        let rig = Rig::new();
+        let (entry, open) = rig.create("f");
+        let place = place(&rig, entry.handle);
+        rig.files.set_bytes_at(entry.handle, &place).unwrap();
+        let failed = rig.files.bring_home(entry.handle, node(1), &mut |_| Err(Code::Io.into()));
+        assert_eq!(failed.map_err(|error| error.code), Err(Code::Io));
+        assert_eq!((rig.content_files(), rig.files.bytes_at(open)), (0, Ok(Some(node(1)))));
+        let mut fill = |content: &ContentFile| {
+            content.write_at(&pattern(LARGE), 0).unwrap();
+            Ok(())
+        };
+        let wrong = rig.files.bring_home(entry.handle, node(2), &mut fill);
+        assert_eq!(wrong.map_err(|error| error.code), Err(Code::Exists));
+        rig.files.bring_home(entry.handle, node(1), &mut fill).unwrap();
+        assert_eq!(rig.files.bytes_at(open), Ok(None));
+        assert_eq!(rig.read(open, 0, LARGE as u32).unwrap(), pattern(LARGE));
+        let attr = rig.shard.attr(entry.handle).unwrap();
+        assert_eq!((attr.size, attr.mtime), (LARGE as u64, place.mtime));
+        rig.write(open, 0, b"new").unwrap();
+        rig.close(open);
+        let reading = rig.open(entry.handle, READ).unwrap();
+        assert_eq!(rig.read(reading, 0, 3).unwrap(), b"new");
+        rig.close(reading);
+    }
+
+    #[test]
+    fn what_is_emptied_has_no_bytes_elsewhere() {
+        let rig = Rig::new();
+        let (entry, open) = rig.create("f");
+        rig.files.set_bytes_at(entry.handle, &place(&rig, entry.handle)).unwrap();
+        rig.files.empty_home(entry.handle, node(1)).unwrap();
+        assert_eq!(rig.files.bytes_at(open), Ok(None));
+        assert_eq!(rig.shard.attr(entry.handle).unwrap().size, 0);
+        rig.write(open, 0, b"new").unwrap();
+        rig.close(open);
+    }
+}

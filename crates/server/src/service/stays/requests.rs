@@ -1,0 +1,112 @@
+//! The requests by which sites tell each other where the bytes of files are.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use pelago_data::NewPlace;
+use pelago_store::clock;
+use pelago_wire::{Code, Context, Done, Error, Handle, InodeId, Reply, Request};
+
+use super::super::execute::Executor;
+use super::super::{ErrorReport, OpResult, Outcome};
+use super::{Dispatcher, Diverted, Submission, of_part};
+
+impl Dispatcher {
+    /// Has a request for bytes that are here carried out once no change of them is under way.
+    pub(super) fn divert_giving<'a>(
+        self: &Arc<Self>,
+        context: &Context,
+        submission: Submission<'a>,
+    ) -> Diverted<'a> {
+        if let Request::SetBytes { .. } = submission.request {
+            self.watch_stays();
+        }
+        let Request::GiveBytes { node, .. } = submission.request else {
+            return ControlFlow::Continue(submission);
+        };
+        if self.parts.sites.stays.file_of(node.ino).is_none() {
+            return ControlFlow::Continue(submission);
+        }
+        let Submission { request, bulk: _, later } = submission;
+        let done = later();
+        let this = Arc::clone(self);
+        let context = of_part(context);
+        let parked = Arc::new(parking_lot::Mutex::new(Some(done)));
+        let late = Arc::clone(&parked);
+        let quiet = Box::new(move || {
+            let Some(done) = late.lock().take() else { return };
+            let opened = Arc::clone(&this);
+            let given: Done = Box::new(move |result| {
+                opened.parts.sites.stays.open_gate(node.ino);
+                done(result);
+            });
+            this.do_here(&context, request, given);
+        });
+        if !self.parts.sites.stays.close_gate(node.ino, quiet)
+            && let Some(done) = parked.lock().take()
+        {
+            // It is asked again.
+            done(Err(Code::Busy.into()));
+        }
+        ControlFlow::Break(None)
+    }
+}
+
+impl Executor<'_> {
+    /// Returns the number of the site whose server has sent the request.
+    fn asking_site(&self) -> Result<u16, Error> {
+        let peer = self.parts.sites.of_session(self.context.session);
+        peer.map(|peer| peer.site).ok_or_else(|| Code::AccessDenied.into())
+    }
+
+    /// Records where the bytes of a file of this site are.
+    pub(in crate::service) fn set_bytes(&self, file: Handle, place: &NewPlace) -> OpResult {
+        let site = self.asking_site()?;
+        if place.node.site() != site || file.ino.site() != self.parts.sites.own() {
+            return Err(Error::from(Code::Invalid).into());
+        }
+        let set = self.parts.opens.set_bytes_at(file, place);
+        match set {
+            Ok(attr) => Ok(Reply::Attr(attr).into()),
+            Err(error)
+                if error.code == Code::Stale && self.parts.shard.can_bring_back(file.ino) =>
+            {
+                Err(Error::from(Code::Busy).into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives the bytes in a node to the home of their file.
+    pub(in crate::service) fn give_bytes(&self, node: InodeId, file: InodeId) -> OpResult {
+        self.expect_bytes_of(node, file)?;
+        let row = self.parts.sites.stays.give(node).ok_or(Code::Stale)?;
+        self.parts.shard.put_stay(node, &row)?;
+        let attr = self.parts.shard.attr(Handle::own(node))?;
+        Ok(Outcome::WhenSafe(Reply::Attr(attr), ErrorReport::Untracked))
+    }
+
+    /// Removes a node whose bytes are not needed any more.
+    pub(in crate::service) fn drop_bytes(&self, node: InodeId, file: InodeId) -> OpResult {
+        match self.expect_bytes_of(node, file) {
+            Err(error) if error.code == Code::Stale => return Ok(Reply::Done.into()),
+            other => other?,
+        }
+        if self.parts.shard.end_stay(node, clock::now())? {
+            (self.parts.notify_orphans)();
+        }
+        self.parts.sites.stays.remove(node);
+        Ok(Reply::Done.into())
+    }
+
+    /// Checks that a node has bytes of this file, whose home asks.
+    fn expect_bytes_of(&self, node: InodeId, file: InodeId) -> Result<(), Error> {
+        if self.asking_site()? != file.site() {
+            return Err(Code::AccessDenied.into());
+        }
+        match self.parts.sites.stays.file_of(node) == Some(file) {
+            true => Ok(()),
+            false => Err(Code::Stale.into()),
+        }
+    }
+}

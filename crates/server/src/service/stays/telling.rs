@@ -1,0 +1,214 @@
+//! Telling the homes of files whose bytes are here what was written, and asking them later whether
+//! the bytes are still needed.
+
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pelago_store::clock;
+use pelago_store::rows::{StayRow, StayState};
+use pelago_wire::{Bulk, Code, Context, Done, Error, Handle, InodeId, Reply, Request, Time};
+
+use super::{Dispatcher, lost_bytes};
+use crate::stays::{News, OnTold};
+
+/// The pause before a home is told again what it could not be told.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The time between two questions whether bytes are still needed.
+const ASK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Questions at a time.
+const ASK_AT_ONCE: usize = 64;
+
+impl Dispatcher {
+    /// Tells the home of a file what was written here, and calls `then` once it knows.
+    pub(in crate::service) fn tell(self: &Arc<Self>, file: InodeId, then: OnTold) {
+        let (news, then) = self.parts.sites.stays.begin_telling(file, then);
+        if let Some(then) = then {
+            return then(Ok(()));
+        }
+        if let Some(news) = news {
+            self.tell_news(news);
+        }
+    }
+
+    fn tell_news(self: &Arc<Self>, news: News) {
+        let News { node, row } = news;
+        let waiting = self.parts.sites.stays.take_waiting(node);
+        let attr = match self.parts.shard.attr(Handle::own(node)) {
+            Ok(attr) => attr,
+            // An error of this site says nothing about the file.
+            Err(error) => {
+                tracing::error!(%error, %node, "what was written here cannot be told");
+                return self.told(node, Err(lost_bytes()), waiting);
+            }
+        };
+        let upstream = match self.parts.sites.upstream(row.file.ino.site()) {
+            Ok(upstream) => upstream,
+            Err(error) => return self.told(node, Err(error), waiting),
+        };
+        let this = Arc::clone(self);
+        let size = attr.size;
+        let answered: Done = Box::new(move |result| match result {
+            Ok(Reply::Attr(_)) => this.told(node, Ok(size), waiting),
+            Ok(_) => this.told(node, Err(Code::Io.into()), waiting),
+            Err(error) => this.told(node, Err(error), waiting),
+        });
+        let request = Request::SetBytes {
+            node: row.file,
+            at: node,
+            size,
+            mtime: attr.mtime,
+            since: row.since,
+        };
+        upstream.ask(&Context::direct(0, 0), request, Bulk::None, answered);
+    }
+
+    /// Handles the answer of a home.
+    fn told(self: &Arc<Self>, node: InodeId, result: Result<u64, Error>, waiting: Vec<OnTold>) {
+        let stays = &self.parts.sites.stays;
+        let answer = match result {
+            Ok(_) => Ok(()),
+            Err(error) if error.code == Code::Exists => {
+                self.keep_stay(node);
+                Err(lost_bytes())
+            }
+            Err(error) if error.code == Code::Stale => {
+                // The file is gone, and its bytes with it.
+                self.end_stay(node);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        let (row, next) = stays.end_telling(node, result.ok());
+        if let Some(row) = row {
+            self.put_stay(node, &row);
+        }
+        if let Some(news) = next {
+            self.tell_news(news);
+        }
+        waiting.into_iter().for_each(|then| then(answer));
+    }
+
+    /// Records that the bytes in a node are of no file any more: the file has got others, after
+    /// this site had lost its lease. They stay for people.
+    fn keep_stay(&self, node: InodeId) {
+        let Some(row) = self.parts.sites.stays.keep(node) else { return };
+        tracing::error!(
+            file = %row.file.ino,
+            kept = %node,
+            "a file has got other bytes at its home; those that were written here are kept"
+        );
+        self.put_stay(node, &row);
+    }
+
+    /// Writes the row of a node.
+    pub(super) fn put_stay(&self, node: InodeId, row: &StayRow) {
+        if let Err(error) = self.parts.shard.put_stay(node, row) {
+            tracing::warn!(%error, file = %row.file.ino, "the state of bytes is not recorded");
+        }
+    }
+
+    /// Has a node removed, with its bytes.
+    pub(super) fn end_stay(&self, node: InodeId) {
+        match self.parts.shard.end_stay(node, clock::now()) {
+            Ok(true) => (self.parts.notify_orphans)(),
+            Ok(false) => {}
+            Err(error) if error.code == Code::Stale => {}
+            Err(error) => tracing::warn!(%error, %node, "bytes that nobody needs stay here"),
+        }
+        self.parts.sites.stays.remove(node);
+    }
+
+    /// Begins to tell homes again what they could not be told, and to ask whether bytes are still
+    /// needed; a second call does nothing.
+    pub(in crate::service) fn watch_stays(self: &Arc<Self>) {
+        if !self.parts.sites.stays.begin_watching() {
+            return;
+        }
+        let dispatcher = Arc::downgrade(self);
+        let run = thread::Builder::new().name("stays".to_owned());
+        if let Err(error) = run.spawn(move || watch(&dispatcher)) {
+            tracing::error!(%error, "what was written here is told to its home at the next start");
+        }
+    }
+
+    /// Tells other sites which bytes are not needed any more, because the files of this site that
+    /// had them are gone.
+    fn drop_freed(self: &Arc<Self>) {
+        for freed in self.parts.shard.take_freed() {
+            match self.parts.shard.is_gone(freed.file) {
+                Ok(true) => {}
+                // It may come back for a moment, or the table could not be asked.
+                Ok(false) | Err(_) => {
+                    self.parts.shard.put_freed(freed);
+                    continue;
+                }
+            }
+            let Ok(upstream) = self.parts.sites.upstream(freed.node.site()) else { continue };
+            let request =
+                Request::DropBytes { node: Handle::own(freed.node), file: freed.file.ino };
+            upstream.ask(&Context::direct(0, 0), request, Bulk::None, Box::new(|_dropped| {}));
+        }
+    }
+
+    fn ask_if_needed(self: &Arc<Self>, asked: News) {
+        let News { node, row } = asked;
+        let Ok(upstream) = self.parts.sites.upstream(row.file.ino.site()) else { return };
+        if upstream.is_silent() {
+            return;
+        }
+        let this = Arc::clone(self);
+        let answered: Done = Box::new(move |result| {
+            let Err(error) = result else { return };
+            let is_as_asked = this.parts.sites.stays.row(node) == Some(row);
+            match (error.code, row.state) {
+                _ if !is_as_asked => {}
+                (Code::Stale, _) | (Code::Exists, StayState::Given) => this.end_stay(node),
+                // A crash of the home may have lost what it was told. It takes it again if the file
+                // has no other bytes.
+                (Code::Exists, StayState::Told) => {
+                    this.parts.sites.stays.tell_again(node);
+                    this.tell(row.file.ino, Box::new(|_told| {}));
+                }
+                _ => {}
+            }
+        });
+        let request = Request::SetBytes {
+            node: row.file,
+            at: node,
+            size: row.told_size,
+            mtime: Time::default(),
+            since: row.since,
+        };
+        upstream.ask(&Context::direct(0, 0), request, Bulk::None, answered);
+    }
+}
+
+/// Tells and asks again and again.
+fn watch(dispatcher: &Weak<Dispatcher>) {
+    // At a start what was missed is heard of at once.
+    let mut asked_at: Option<Instant> = None;
+    let mut to_ask = Vec::new();
+    loop {
+        thread::sleep(PAUSE);
+        let Some(dispatcher) = dispatcher.upgrade() else { return };
+        if *dispatcher.stopped.read() {
+            return;
+        }
+        for file in dispatcher.parts.sites.stays.untold() {
+            dispatcher.tell(file, Box::new(|_told| {}));
+        }
+        dispatcher.drop_freed();
+        let is_due = asked_at.is_none_or(|at| at.elapsed() >= ASK_INTERVAL);
+        if to_ask.is_empty() && is_due {
+            asked_at = Some(Instant::now());
+            to_ask = dispatcher.parts.sites.stays.quiet();
+        }
+        let from = to_ask.len().saturating_sub(ASK_AT_ONCE);
+        for asked in to_ask.split_off(from) {
+            dispatcher.ask_if_needed(asked);
+        }
+    }
+}
