@@ -20,8 +20,8 @@ impl LeaseHolder for Holder {
             let mut state = self.state.lock();
             state.changes.begin(&touched);
             let targets = state.targets(&touched);
-            state.cached.drop_touched(&touched);
             state.stale.drop_touched(&touched);
+            state.cached.drop_touched(&touched);
             let nodes = touched.iter().filter_map(|touched| match touched {
                 Touched::Node(ino) => Some(*ino),
                 Touched::Name { .. } | Touched::Bytes(_) => None,

@@ -132,6 +132,13 @@ impl Holder {
         ino.is_some_and(|ino| state.dirty.leased_size(ino).is_some()) && state.buffers_writes
     }
 
+    /// Gives up the lease on the bytes of a file: from now on each write waits for the server. Its
+    /// size is not what this holder knows if it was written elsewhere under that lease.
+    pub fn give_up_bytes(&self, file: InodeId) {
+        self.state.lock().end_bytes(file);
+        self.send_dirty(clock::monotonic());
+    }
+
     /// Buffers a write, if the session has the lease on the bytes of the file.
     pub(crate) fn buffer_write(
         &self,

@@ -68,9 +68,9 @@ impl Creating {
         let answer = state.files.open(context, entry.handle, *wanted);
         answer.then(move |opened| match opened {
             Ok(Opened { open, attr, path }) => {
-                // Linux takes the attributes in a reply to CREATE without comparing versions. Beside
-                // other sessions it may have newer ones of this inode, which another program has
-                // made.
+                // Linux takes the attributes in a reply to CREATE without comparing versions.
+                // Beside other sessions it may have newer ones of this inode, which another
+                // program has made.
                 let is_shared = self.opening.state.lifetimes.is_shared();
                 let may_keep = MayKeep { name: !attr.volatile, attr: !attr.volatile && !is_shared };
                 self.opening.found(may_keep, Entry { handle: entry.handle, attr }, open, path);

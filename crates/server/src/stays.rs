@@ -601,3 +601,6 @@ impl LocalCache for RecalledStays {
         then();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_holder::{Copies, Holder, SILENT};
 use pelago_wire::{
-    Bulk, Context, DataPath, Done, Effect, Error, LeasedService, OpenEffect, OpenId, Origin, Reply,
-    Request, RequestId, Service, SessionId, Tells, Then,
+    Bulk, Context, DataPath, Done, Effect, Error, InodeId, LeasedService, OpenEffect, OpenId,
+    Origin, Reply, Request, RequestId, Service, SessionId, Tells, Then,
 };
 
 use self::line::Line;
@@ -101,6 +101,11 @@ impl Upstream {
     /// once it has answered, or has not in time.
     pub(crate) fn end_write_behind(&self, then: Then) {
         self.holder.end_write_behind(then);
+    }
+
+    /// Gives up the lease on the bytes of a file, which are written at its home from now on.
+    pub(crate) fn give_up_bytes(&self, file: InodeId) {
+        self.holder.give_up_bytes(file);
     }
 
     /// Returns the answer to a request, if it is cached under a lease.

@@ -381,6 +381,10 @@ fn a_guest_reads_what_the_other_office_writes() {
     assert_eq!(guest.types("cat ~/shared/note").out, "one\n");
     offices.berlin.types("echo two >> ~/berlin/files/docs/note");
     assert_eq!(guest.types("cat ~/shared/note").out, "one\ntwo\n");
+    // Its bytes stay in the other office.
+    offices.berlin.types("yes | head -c 300000 > ~/berlin/files/docs/large");
+    let sum = "yes | head -c 300000 | sha256sum";
+    assert_eq!(guest.types("sha256sum < ~/shared/large").out, guest.types(sum).out);
     // A folder of the other office in it is not granted by this one.
     let entered = tried(&guest, "ls ~/shared/berlin");
     assert!(entered.err.contains("not supported"), "{entered:?}");

@@ -679,3 +679,40 @@ fn both_sites_see_the_bytes_of_a_model() {
         }
     }
 }
+
+/// Programs of both sites append to one file, whose bytes go home at the first write there.
+#[test]
+fn no_line_is_lost_that_both_sites_append() {
+    let offices = Offices::new();
+    let before = content(1, SIZE);
+    let file = offices.new_file("file", &before);
+    const LINES: usize = 300;
+    let append = |server: &Server, letter: u8| {
+        let open = OpenId(40 + u64::from(letter));
+        let flags = OpenFlags { append: true, ..OpenFlags::WRITE };
+        let request = Request::Open { node: file, flags, open };
+        ask(server, DIRECT, request).unwrap();
+        for line in 0..LINES {
+            let text = format!("{}{line:05}\n", char::from(letter));
+            let flags = WriteFlags { append: true, ..WriteFlags::NONE };
+            let request = Request::Write { open, offset: 0, flags };
+            ask_with(server, DIRECT, request, text.as_bytes()).unwrap();
+        }
+        close(server, open);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| append(&offices.berlin, b'b'));
+        scope.spawn(|| append(&offices.first, b'a'));
+    });
+    for server in [&offices.first, &offices.berlin] {
+        let seen = read(server, "file").unwrap();
+        assert!(seen[..SIZE] == before);
+        let mut lines: Vec<&[u8]> = seen[SIZE..].chunks(7).collect();
+        lines.sort_unstable();
+        let letters = [b'a', b'b'].map(char::from);
+        let expected = letters.iter().flat_map(|letter| {
+            (0..LINES).map(move |line| format!("{letter}{line:05}\n").into_bytes())
+        });
+        assert!(lines == expected.collect::<Vec<_>>());
+    }
+}

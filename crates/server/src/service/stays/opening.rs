@@ -131,6 +131,7 @@ impl Dispatcher {
             if let Some(row) = this.parts.sites.stays.give(node) {
                 this.put_stay(node, &row);
             }
+            this.leave_stay(file);
             this.parts.sites.stays.open_gate(node);
             then(&this, parked);
         });

@@ -37,6 +37,9 @@ impl Dispatcher {
             let Some(done) = late.lock().take() else { return };
             let opened = Arc::clone(&this);
             let given: Done = Box::new(move |result| {
+                if let Some(row) = opened.parts.sites.stays.row(node.ino) {
+                    opened.leave_stay(row.file.ino);
+                }
                 opened.parts.sites.stays.open_gate(node.ino);
                 done(result);
             });

@@ -101,6 +101,15 @@ impl Dispatcher {
             "a file has got other bytes at its home; those that were written here are kept"
         );
         self.put_stay(node, &row);
+        self.leave_stay(row.file.ino);
+    }
+
+    /// Has what is written to a file from now on go to its home, without a lease: what this site
+    /// knows of its size under the lease is from before it was written here.
+    pub(super) fn leave_stay(&self, file: InodeId) {
+        if let Ok(upstream) = self.parts.sites.upstream(file.site()) {
+            upstream.give_up_bytes(file);
+        }
     }
 
     /// Writes the row of a node.
