@@ -26,12 +26,6 @@ impl Holder {
         self.service.silence().is_some_and(|silence| silence >= SILENT)
     }
 
-    /// Returns how many requests were answered from what was cached when the leases ended last.
-    #[must_use]
-    pub fn stale_answers(&self) -> u64 {
-        self.state.lock().stale_answers
-    }
-
     /// Answers a request that changes nothing, if the server is silent and what was cached before
     /// suffices. May read copies from the disk.
     #[must_use]
@@ -47,31 +41,21 @@ impl Holder {
         if !state.is_only_cache || state.stale.is_empty() {
             return None;
         }
-        let answer = match request {
-            Request::Read { .. } => {
-                let read = state.stale_read(request)?;
-                drop(state);
-                if self.has_lost_lock_of(request) {
-                    return None;
-                }
-                let bytes = self.stale_bytes(&read)?;
-                state = self.state.lock();
-                Ok(Reply::Data(Buffer::new(bytes)))
-            }
-            _ => state.answer_stale(context, request)?,
+        let Request::Read { open, .. } = request else {
+            return state.answer_stale(context, request);
         };
-        state.stale_answers += 1;
-        Some(answer)
+        let read = state.stale_read(request)?;
+        drop(state);
+        if self.service.has_lost_lock(*open) {
+            return None;
+        }
+        Some(Ok(Reply::Data(Buffer::new(self.stale_bytes(&read)?))))
     }
 
     /// Returns whether all leases have ended, and the server is silent.
     #[must_use]
     pub fn may_answer_stale(&self) -> bool {
         self.service.lease_left().is_zero() && self.is_silent()
-    }
-
-    fn has_lost_lock_of(&self, request: &Request) -> bool {
-        matches!(request, Request::Read { open, .. } if self.service.has_lost_lock(*open))
     }
 
     /// Returns the bytes of a read, if there are copies of all of them.

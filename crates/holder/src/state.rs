@@ -16,8 +16,6 @@ pub(crate) struct State {
     pub(crate) cached: LeasedCache,
     /// What was cached when the leases ended last; see [`crate::stale`].
     pub(crate) stale: LeasedCache,
-    /// Number of requests that were answered from it.
-    pub(crate) stale_answers: u64,
     pub(crate) changes: Changes,
     pub(crate) opens: OpenFiles,
     pub(crate) dirty: Dirty,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -195,6 +196,13 @@ impl Server {
     #[must_use]
     pub fn copies(&self) -> CopyStatus {
         self.core.sites.copies()
+    }
+
+    /// Returns how many requests for other sites were answered while those were silent, from what
+    /// was known before. Takes no lock.
+    #[must_use]
+    pub fn stale_answers(&self) -> u64 {
+        self.core.sites.stale_answers.load(Ordering::Acquire)
     }
 
     /// Returns how many files of other sites have their bytes on this disk, and nowhere else.

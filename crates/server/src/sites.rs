@@ -9,7 +9,7 @@ mod leaving;
 mod list;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -119,6 +119,8 @@ pub(crate) struct Sites {
     pub(crate) unfinished: Arc<Mutex<Unfinished>>,
     /// Bytes of other sites' files that are here.
     pub(crate) stays: Arc<Stays>,
+    /// Number of requests for other sites that were answered while those were silent.
+    pub(crate) stale_answers: Arc<AtomicU64>,
     /// Own files whose bytes are at other sites, and are read or brought home.
     pub(crate) homecomings: Homecomings,
     /// Clients of other sites whose mutations come here.
@@ -210,6 +212,7 @@ impl Sites {
             writes_chains: AtomicBool::new(false),
             unfinished: Arc::new(Mutex::new(unfinished)),
             stays: Arc::new(stays),
+            stale_answers: Arc::default(),
             homecomings: Homecomings::default(),
             origins,
             gate: Gate::new(guests_alone),
@@ -327,7 +330,9 @@ impl Sites {
             copies.start();
             copies as Arc<dyn Copies>
         });
-        let upstream = Arc::new(Upstream::new(service, copies, &self.stays, self.timeout));
+        let Self { stays, stale_answers, timeout, .. } = self;
+        let upstream = Upstream::new(service, copies, stays, stale_answers, *timeout);
+        let upstream = Arc::new(upstream);
         upstreams.insert(site, Arc::clone(&upstream));
         Ok(upstream)
     }

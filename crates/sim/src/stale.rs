@@ -37,7 +37,7 @@ impl StaleAnswers {
         let number = run.number;
         let server = run.server.upgrade();
         drop(run);
-        let sites = server.map(|server| server.sites()).unwrap_or_default();
-        StaleMark { run: number, answers: sites.iter().map(|site| site.stale_answers).sum() }
+        // Without a lock of the server: this thread is of a client, which may be stopped for ever.
+        StaleMark { run: number, answers: server.map_or(0, |server| server.stale_answers()) }
     }
 }
