@@ -248,8 +248,10 @@ impl Policy {
         let revoked = revoked.iter().map(of_row).collect();
         let users = folder.clone().map(Users::new);
         // Without a policy the last run had no guest. It is not read before a guest comes.
-        let had_policy =
-            folder.as_ref().is_some_and(|folder| folder.contains(volume::POLICY).unwrap_or(true));
+        let is_there = |name| {
+            folder.as_ref().is_some_and(|folder: &Folder| folder.contains(name).unwrap_or(true))
+        };
+        let had_policy = is_there(volume::POLICY) || is_there(volume::CHARTER);
         let roots = folder.map(|folder| Roots::new(folder, record_roots(audit.clone())));
         Self {
             volume,

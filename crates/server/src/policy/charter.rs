@@ -15,8 +15,11 @@ use pelago_store::volume::{self, ReplacedFile, replace_file};
 use pelago_wire::{Code, Error, limits};
 use rustix::fs::OFlags;
 
-use super::Policy;
 use super::roots::Roots;
+use super::{Policy, moment};
+
+/// The seconds by which the version that another office has may be ahead of this clock.
+const AHEAD: u64 = 366 * 24 * 60 * 60;
 
 /// The limits of the wire are those of the parser.
 const _: () = assert!(CHARTER_BYTES == limits::CHARTER_BYTES);
@@ -84,8 +87,10 @@ impl Policy {
         if is_same {
             return Ok(false);
         }
-        // A folder that was put back does not give a version twice.
-        let version = known.version().max(known.heard).saturating_add(1);
+        // A folder that was put back does not give a version twice: it is later now, and the others
+        // tell which they have.
+        let newest = known.version().max(known.heard).max(moment::seconds());
+        let version = newest.saturating_add(1);
         let charter = Charter { volume: self.volume.0, version, policy, keys };
         let text = charter.sign(&key.signing_key()).into_bytes();
         write(roots.folder(), &text)?;
@@ -112,7 +117,10 @@ impl Policy {
                  was put back: any change of `policy` or `keys` makes a newer one"
             );
         }
-        known.heard = known.heard.max(version);
+        // No office may use the numbers up.
+        if version <= moment::seconds().saturating_add(AHEAD) {
+            known.heard = known.heard.max(version);
+        }
         (known.version() != version && known.version() > 0).then(|| known.text.to_vec())
     }
 
@@ -299,19 +307,23 @@ mod tests {
         let version = |text: Option<Vec<u8>>| {
             SignedCharter::parse(&text.unwrap()).unwrap().unverified().version
         };
-        assert_eq!(version(first.charter_after(0)), 1);
-        assert_eq!(first.charter_after(1), None);
+        let old = first.charter_version();
+        assert_eq!(version(first.charter_after(0)), old);
+        assert_eq!(first.charter_after(old), None);
         // Another site has a newer one: this folder was put back.
-        assert_eq!(version(first.charter_after(41)), 1);
+        let newer = old + 1_000_000;
+        assert_eq!(version(first.charter_after(newer)), old);
+        // One that would use the numbers up is not believed.
+        assert_eq!(version(first.charter_after(u64::MAX)), old);
         fs::write(folder.path().join("policy"), policy(&[principal(2)], &[]).unwrap()).unwrap();
         let state = first.roots.as_ref().unwrap();
         state.look();
         assert_eq!(first.renew_charter(&key(FOUNDER)), Ok(true));
-        assert_eq!(version(first.charter_after(41)), 42);
+        assert_eq!(version(first.charter_after(newer)), newer + 1);
         // The next run goes on from there.
         let next = Policy::new(VOLUME, Some(opened()), Vec::new(), None);
         next.load_charter(true);
         assert_eq!(next.renew_charter(&key(FOUNDER)), Ok(false));
-        assert_eq!(next.charter_version(), 42);
+        assert_eq!(next.charter_version(), newer + 1);
     }
 }

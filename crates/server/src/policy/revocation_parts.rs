@@ -107,11 +107,6 @@ impl Policy {
         found
     }
 
-    /// Returns whether something is taken back.
-    pub(crate) fn has_revoked(&self, id: &[u8; 32]) -> bool {
-        self.revoked.read().contains_key(id)
-    }
-
     /// Reads a revocation that the first site has passed on. That one has checked the rights of who
     /// has signed it.
     ///
@@ -120,8 +115,9 @@ impl Policy {
     pub(crate) fn read_passed(&self, passed: &PassedRevocation) -> Result<Revoked, Error> {
         let revocation = self.read_sentence(&passed.sentence)?;
         let id = revocation.subject.bytes();
+        let end = end_of(&revocation, passed.end);
         // It must be kept, whatever room there is.
-        Ok(Revoked { id, by: revocation.by, is_of_root: true, end: passed.end, ended: vec![] })
+        Ok(Revoked { id, by: revocation.by, is_of_root: true, end, ended: vec![] })
     }
 
     /// Reads a revocation that another site than the first one has made, which has checked the
@@ -136,7 +132,7 @@ impl Policy {
         {
             return Err(Code::Invalid.into());
         }
-        self.with_room(&revocation, passed.end)
+        self.with_room(&revocation, end_of(&revocation, passed.end))
     }
 
     /// Reads and verifies a sentence.
@@ -152,6 +148,14 @@ impl Policy {
         }
         revocation.verify().map_err(|error| invalid(&error.to_string()))?;
         Ok(revocation)
+    }
+}
+
+/// Returns the end of what a revocation takes back: a key has none.
+const fn end_of(revocation: &Revocation, end: u64) -> u64 {
+    match revocation.subject {
+        RevocationSubject::Key(_) => 0,
+        RevocationSubject::Credential(_) => end,
     }
 }
 

@@ -224,6 +224,17 @@ impl Policy {
         found.next()
     }
 
+    /// Returns whether a revocation is in force already for as long as this one would be. It stays
+    /// as it is then, so that no office shortens it.
+    pub(crate) fn is_in_force(&self, revoked: &Revoked) -> bool {
+        let known = self.revoked.read();
+        let taken = known.get(&revoked.id).filter(|taken| taken.by.is_some());
+        let lasts = |taken: &InForceRevocation| {
+            taken.end == 0 || (revoked.end != 0 && revoked.end <= taken.end)
+        };
+        taken.is_some_and(lasts)
+    }
+
     /// Puts a revocation in force, and forgets those whose rows were deleted with it. No change is
     /// being made by what is taken back: the caller has [`Policy::hold_guests`].
     pub(crate) fn revoke(&self, revoked: &Revoked, _no_change: &RwLockWriteGuard<'_, ()>) {

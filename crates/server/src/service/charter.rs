@@ -134,7 +134,10 @@ impl super::Parts {
     fn put_revocation(&self, revoked: &Revoked, passed: &PassedRevocation) -> Result<(), Error> {
         self.policy.announce_revocations()?;
         let no_change = self.policy.hold_guests();
-        let row = RevocationRow { end: passed.end, sentence: &passed.sentence };
+        if self.policy.is_in_force(revoked) {
+            return Ok(());
+        }
+        let row = RevocationRow { end: revoked.end, sentence: &passed.sentence };
         self.shard.revoke(revoked.id, &row, revoked.is_of_root, &revoked.ended)?;
         self.policy.revoke(revoked, &no_change);
         Ok(())

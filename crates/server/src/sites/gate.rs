@@ -69,6 +69,8 @@ pub(crate) struct Gate {
     waiting: Mutex<Vec<Done>>,
     /// Of the first site: the time at which each other one has asked last. A leaf lock.
     asked_by: Mutex<HashMap<u16, Duration>>,
+    /// The time at which the run began: a site may have asked the last one right before.
+    begun: Duration,
     /// Revocations that the first site does not take. A leaf lock.
     refused: Mutex<HashSet<[u8; 32]>>,
     /// Wakes the thread that asks, or that signs at the first site.
@@ -83,6 +85,7 @@ impl Gate {
             parked: Mutex::default(),
             waiting: Mutex::default(),
             asked_by: Mutex::default(),
+            begun: since_boot(),
             refused: Mutex::default(),
             wakes: OnceLock::new(),
         }
@@ -159,7 +162,8 @@ impl Gate {
     /// it could reach this one.
     pub(crate) fn may_be_fresh(&self, sites: &[u16]) -> Duration {
         let asked_by = self.asked_by.lock();
-        let last = sites.iter().filter_map(|site| asked_by.get(site)).max().copied();
+        let asked = |site| asked_by.get(site).copied().unwrap_or(self.begun);
+        let last = sites.iter().map(asked).max();
         let until = last.map(|last| last + limits::CHARTER_FRESH * 65 / 64);
         until.unwrap_or_default().saturating_sub(since_boot())
     }

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -83,7 +84,9 @@ fn keep_signing(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
 /// Asks the first site until the server ends.
 fn keep_asking(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
     let mut pause = Some(Duration::ZERO);
-    let mut is_unfinished = false;
+    // The last run may have been killed before its guests had ended.
+    let mut is_unfinished = true;
+    let is_passing = Arc::default();
     loop {
         if wait(woken, pause) {
             return;
@@ -98,9 +101,16 @@ fn keep_asking(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
             let unavailable = Error::from(Code::Unavailable);
             return waiting.into_iter().for_each(|done| done(Err(unavailable)));
         };
-        if let Err(error) = asked {
-            tracing::debug!(%error, "the first office has not said what is in force");
-        }
+        let asked = match asked {
+            Ok(compared) => {
+                begin_to_pass(dispatcher, compared, &is_passing);
+                Ok(())
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the first office has not said what is in force");
+                Err(error)
+            }
+        };
         for done in waiting {
             done(asked.map(|()| Reply::Done));
         }
@@ -124,7 +134,7 @@ fn keep_asking(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
 ///
 /// # Errors
 /// Those of the first site, and of the table. What was taken over before stays in force.
-fn ask(dispatcher: &Weak<Dispatcher>, is_unfinished: &mut bool) -> Result<(), Error> {
+fn ask(dispatcher: &Weak<Dispatcher>, is_unfinished: &mut bool) -> Result<Compared, Error> {
     let asking = Asking { dispatcher };
     let known = asking.now()?.parts.policy.charter_version();
     // Before the question is sent: what the first site knows at any later moment may be newer.
@@ -138,16 +148,51 @@ fn ask(dispatcher: &Weak<Dispatcher>, is_unfinished: &mut bool) -> Result<(), Er
         Some(text) => asking.take_charter(&text)?,
         None => false,
     };
-    let has_revocations = match asking.now()?.parts.policy.revocation_parts() {
-        parts if parts.whole == revoked => false,
-        parts => asking.exchange(&parts.parts)?,
+    let parts = asking.now()?.parts.policy.revocation_parts();
+    let compared = match parts.whole == revoked {
+        true => Compared::default(),
+        false => asking.exchange(&parts.parts)?,
     };
+    let has_revocations = compared.has_new;
     if has_charter || has_revocations || is_left {
         asking.end_guests(has_charter || is_left)?;
     }
     *is_unfinished = false;
     asking.now()?.parts.sites.gate.record(asked);
-    Ok(())
+    Ok(compared)
+}
+
+/// Begins to pass on to the first site what it does not have, unless that goes on: by a thread of
+/// its own, because the first site answers after all others have asked it, this one among them.
+fn begin_to_pass(dispatcher: &Weak<Dispatcher>, compared: Compared, is_passing: &Arc<AtomicBool>) {
+    if compared.differing == [0; 32] || is_passing.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let dispatcher = Weak::clone(dispatcher);
+    let of_thread = Arc::clone(is_passing);
+    let passing = move || {
+        let Compared { differing, there, .. } = compared;
+        if let Err(error) = (Asking { dispatcher: &dispatcher }).pass_on(&differing, &there) {
+            tracing::debug!(%error, "the first office has not taken all revocations over");
+        }
+        of_thread.store(false, Ordering::Release);
+    };
+    let started = thread::Builder::new().name("revocations".to_owned()).spawn(passing);
+    if let Err(error) = started {
+        tracing::warn!(%error, "revocations of this office are passed on later");
+        is_passing.store(false, Ordering::Release);
+    }
+}
+
+/// The result of a comparison of the revocations here and at the first site.
+#[derive(Default)]
+struct Compared {
+    /// One was taken over.
+    has_new: bool,
+    /// The parts that differ, as bits.
+    differing: [u8; 32],
+    /// The revocations in these parts that the first site has.
+    there: HashSet<[u8; 32]>,
 }
 
 /// A round of questions. It keeps the server only while it works for it, and not while it waits.
@@ -183,12 +228,10 @@ impl Asking<'_> {
         }
     }
 
-    /// Takes over the revocations that are missing here, and passes those on that are missing
-    /// there. `parts` has the hashes of the own ones. Returns whether one was taken over.
-    fn exchange(&self, parts: &[u8]) -> Result<bool, Error> {
-        let mut there = HashSet::new();
+    /// Takes over the revocations that are missing here. `parts` has the hashes of the own ones.
+    fn exchange(&self, parts: &[u8]) -> Result<Compared, Error> {
+        let mut compared = Compared::default();
         let mut after = None;
-        let mut has_new = false;
         for _ in 0..PAGES {
             let request = Request::Revoked { parts: parts.to_vec(), after };
             let Reply::Revoked { revocations, differing, more } = self.first(request)? else {
@@ -196,16 +239,15 @@ impl Asking<'_> {
             };
             for passed in &revocations {
                 let (id, is_new) = self.put(passed)?;
-                has_new |= is_new;
+                compared.has_new |= is_new;
                 if after.is_some_and(|last| last >= id) {
                     return Err(Code::Invalid.into());
                 }
                 after = Some(id);
-                there.insert(id);
+                compared.there.insert(id);
             }
             if !more {
-                self.pass_on(&differing, &there)?;
-                return Ok(has_new);
+                return Ok(Compared { differing, ..compared });
             }
         }
         Err(Code::Invalid.into())
@@ -215,7 +257,7 @@ impl Asking<'_> {
     fn put(&self, passed: &PassedRevocation) -> Result<([u8; 32], bool), Error> {
         let now = self.now()?;
         let revoked = now.parts.policy.read_passed(passed)?;
-        let is_new = !now.parts.policy.has_revoked(&revoked.id);
+        let is_new = !now.parts.policy.is_in_force(&revoked);
         if is_new {
             now.parts.put_revocation(&revoked, passed)?;
         }
