@@ -138,8 +138,8 @@ fn a_start_knows_what_to_tell() {
         let file = Handle::own(InodeId::from_raw(FILE.ino.raw() + node.raw()));
         (node, StayRow { state, file, ..row() })
     });
-    let (node, cut) = (shard.make_stay(&row(), Time::default()).unwrap(), row());
-    let cut = StayRow { state: StayState::Told, told_size: 7, ..cut };
+    let node = shard.make_stay(&row(), Time::default()).unwrap();
+    let cut = StayRow { state: StayState::Told, told_size: 7, ..row() };
     let mut all = rows.to_vec();
     all.push((node, cut));
     let stays = Stays::new(shard, all);

@@ -168,8 +168,8 @@ impl Dispatcher {
     }
 
     /// Has a read carried out through an open of the node. If it brings fewer bytes than the file
-    /// has, it is repeated: the other site may just have been told of a size, or have told one. Then
-    /// they are lost: a program would take what is missing for zeros, or for the end of the file.
+    /// has, it is repeated: the other site may be about to tell of a smaller size. After that they
+    /// are lost: a program would take what is missing for zeros, or for the end of the file.
     fn read_opened(
         self: &Arc<Self>,
         upstream: &Arc<Upstream>,
@@ -291,7 +291,8 @@ impl Dispatcher {
         safe.recv().map_err(|_| Error::from(Code::Unavailable))?
     }
 
-    /// Reads all bytes of a node of another site, which has these attributes, and writes them into a content file.
+    /// Reads all bytes of a node of another site, which has these attributes, and writes them into a
+    /// content file.
     fn pull(
         self: &Arc<Self>,
         upstream: &Arc<Upstream>,
