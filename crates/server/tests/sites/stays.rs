@@ -489,7 +489,10 @@ fn content_files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
 fn what_a_loss_of_power_has_cut_is_not_shown_as_zeros() {
     let offices = Offices::new();
     let bytes = content(1, SIZE);
-    let file = offices.new_file("file", &bytes);
+    // The file is open: so nothing says that its bytes are safe.
+    let file = create(&offices.berlin, DIRECT, "file", OpenId(1));
+    write(&offices.berlin, OpenId(1), 0, &bytes).unwrap();
+    flush(&offices.berlin, OpenId(1)).unwrap();
     let folder = berlin_dir(&offices.folder).join("content");
     let cut = move || {
         let files = content_files(&folder);
@@ -683,10 +686,10 @@ fn both_sites_see_the_bytes_of_a_model() {
 /// Programs of both sites append to one file, whose bytes go home at the first write there.
 #[test]
 fn no_line_is_lost_that_both_sites_append() {
+    const LINES: usize = 300;
     let offices = Offices::new();
     let before = content(1, SIZE);
     let file = offices.new_file("file", &before);
-    const LINES: usize = 300;
     let append = |server: &Server, letter: u8| {
         let open = OpenId(40 + u64::from(letter));
         let flags = OpenFlags { append: true, ..OpenFlags::WRITE };
@@ -715,4 +718,78 @@ fn no_line_is_lost_that_both_sites_append() {
         });
         assert!(lines == expected.collect::<Vec<_>>());
     }
+}
+
+/// Programs of both sites write to parts of their own of a new file.
+#[test]
+fn no_block_is_lost_that_both_sites_write() {
+    const BLOCK: usize = 40_000;
+    const BLOCKS: usize = 30;
+    for round in 0..6_u8 {
+        let offices = Offices::new();
+        let writing = OpenId(50);
+        let file = create(&offices.berlin, DIRECT, "file", writing);
+        write(&offices.berlin, writing, 0, &content(round, BLOCK)).unwrap();
+        let block = |at: usize| content(round.wrapping_add(at as u8), BLOCK);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for at in (2..BLOCKS).step_by(2) {
+                    write(&offices.berlin, writing, at * BLOCK, &block(at)).unwrap();
+                }
+                close(&offices.berlin, writing);
+            });
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(u64::from(round) * 2));
+                let open_there = OpenId(51);
+                open(&offices.first, file, OpenFlags::WRITE, open_there).unwrap();
+                for at in (1..BLOCKS).step_by(2) {
+                    write(&offices.first, open_there, at * BLOCK, &block(at)).unwrap();
+                }
+                close(&offices.first, open_there);
+            });
+        });
+        let expected: Vec<u8> = (0..BLOCKS).flat_map(block).collect();
+        for server in [&offices.first, &offices.berlin] {
+            let seen = read(server, "file").unwrap();
+            let wrong = (0..BLOCKS).find(|at| {
+                let range = at * BLOCK..(at + 1) * BLOCK;
+                seen.get(range.clone()) != expected.get(range)
+            });
+            assert_eq!((wrong, seen.len()), (None, expected.len()), "round {round}");
+        }
+    }
+}
+
+/// A reader of the first site never sees a byte that is not yet written, or less than before.
+#[test]
+fn a_reader_sees_what_grows_and_nothing_else() {
+    let offices = Offices::new();
+    let writing = OpenId(60);
+    let file = create(&offices.berlin, DIRECT, "log", writing);
+    let whole = content(3, 40 * 9973);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (part, bytes) in whole.chunks(9973).enumerate() {
+                write(&offices.berlin, writing, part * 9973, bytes).unwrap();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            close(&offices.berlin, writing);
+            is_over.store(true, Ordering::Release);
+        });
+        scope.spawn(|| {
+            let mut longest = 0;
+            let reading = OpenId(61);
+            open(&offices.first, file, OpenFlags::READ, reading).unwrap();
+            while !is_over.load(Ordering::Acquire) {
+                let size = attr(&offices.first, file).size as usize;
+                let seen = read_open(&offices.first, reading).unwrap();
+                assert!(seen[..] == whole[..seen.len()]);
+                assert!(size >= longest && seen.len() >= size, "{longest} {size} {}", seen.len());
+                longest = seen.len();
+            }
+            assert!(read_open(&offices.first, reading).unwrap() == whole);
+            release(&offices.first, reading);
+        });
+    });
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use pelago_data::OpenKey;
 use pelago_store::content::ContentFile;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Handle, InodeId, OpenFlags, OpenId, Reply, Request,
-    SessionId, Touches, limits,
+    Attr, Buffer, Bulk, Code, Context, Done, Error, Handle, InodeId, OpenFlags, OpenId, Reply,
+    Request, SessionId, Touches, limits,
 };
 
 use super::opening::direct;
@@ -146,12 +146,12 @@ impl Dispatcher {
             Err(error) => return (parked.done)(Err(error)),
         };
         if upstream.has_open(open.session, open.open) {
-            return self.read_opened(&upstream, open, parked);
+            return self.read_opened(&upstream, open, parked, READ_ATTEMPTS);
         }
         let this = Arc::clone(self);
         let there = Arc::clone(&upstream);
         let opened: OnDone = Box::new(move |opened| match opened {
-            Ok(()) => this.read_opened(&there, open, parked),
+            Ok(()) => this.read_opened(&there, open, parked, READ_ATTEMPTS),
             Err(error) => (parked.done)(Err(error)),
         });
         if !self.parts.sites.homecomings.begin_opening(open, opened) {
@@ -167,35 +167,55 @@ impl Dispatcher {
         upstream.ask(&of_part(context), request, Bulk::None, answered);
     }
 
-    fn read_opened(self: &Arc<Self>, upstream: &Arc<Upstream>, open: OpenKey, parked: Parked) {
+    /// Has a read carried out through an open of the node. If it brings fewer bytes than the file
+    /// has, it is repeated: the other site may be about to tell of a smaller size. After that they
+    /// are lost: a program would take what is missing for zeros, or for the end of the file.
+    fn read_opened(
+        self: &Arc<Self>,
+        upstream: &Arc<Upstream>,
+        open: OpenKey,
+        parked: Parked,
+        attempts: u32,
+    ) {
         let Parked { context, request, done, .. } = parked;
         let this = Arc::clone(self);
-        let wanted = match &request {
-            Request::Read { offset, size, .. } => Some((*offset, u64::from(*size))),
-            _ => None,
-        };
+        let there = Arc::clone(upstream);
+        let again = request.clone();
+        let before = self.bytes_wanted(open, &request);
         let checked: Done = Box::new(move |result| {
             let result = result.map_err(of_lost_node);
-            let (Ok(Reply::Data(data)), Some((offset, size))) = (&result, wanted) else {
-                return done(result);
+            let data = match result {
+                Ok(Reply::Data(data)) => data,
+                Ok(_) | Err(_) => return done(result),
             };
-            // A program would take what is missing for zeros, or for the end of the file.
+            let now = this.bytes_wanted(open, &again);
             let read = data.as_bytes().len() as u64;
-            let size = size.min(limits::IO_BYTES as u64);
-            let handle = this.parts.opens.handle_of(open);
-            let attr = handle.and_then(|handle| this.parts.shard.attr(handle));
-            let left = attr.map(|attr| attr.size.saturating_sub(offset));
-            match left {
-                Ok(left) if read < size.min(left) => done(Err(lost_bytes())),
-                Ok(_) | Err(_) => done(result),
+            if read > now {
+                // The other site is about to tell of more: no program sees it before its size.
+                let mut bytes = data.into_bytes();
+                bytes.truncate(usize::try_from(now).unwrap_or(usize::MAX));
+                return done(Ok(Reply::Data(Buffer::new(bytes))));
             }
+            if read >= before.min(now) {
+                return done(Ok(Reply::Data(data)));
+            }
+            if attempts == 0 {
+                return done(Err(lost_bytes()));
+            }
+            let parked = Parked { context, request: again, bytes: Vec::new(), done };
+            this.read_opened(&there, open, parked, attempts - 1);
         });
-        upstream.ask(
-            &Context { mutation: 0, origin: None, ..context },
-            request,
-            Bulk::None,
-            checked,
-        );
+        let context = Context { mutation: 0, origin: None, ..context };
+        upstream.ask(&context, request, Bulk::None, checked);
+    }
+
+    /// Returns how many bytes a read must bring, by the size that the home knows now.
+    fn bytes_wanted(&self, open: OpenKey, request: &Request) -> u64 {
+        let Request::Read { offset, size, .. } = request else { return 0 };
+        let handle = self.parts.opens.handle_of(open);
+        let attr = handle.and_then(|handle| self.parts.shard.attr(handle));
+        let left = attr.map_or(0, |attr| attr.size.saturating_sub(*offset));
+        left.min(u64::from(*size)).min(limits::IO_BYTES as u64)
     }
 
     /// Carries a request out once the bytes of the file are here, or the file is empty.
@@ -241,12 +261,14 @@ impl Dispatcher {
         let upstream = self.parts.sites.upstream(node.site())?;
         let give = Request::GiveBytes { node: Handle::own(node), file: file.ino };
         let given = wait(|done| upstream.ask(&Context::direct(0, 0), give, Bulk::None, done));
-        given.map_err(of_lost_node)?;
+        let Reply::Attr(given) = given.map_err(of_lost_node)? else {
+            return Err(lost_bytes());
+        };
         let opens = &self.parts.opens;
         match need {
             Need::Empty => opens.empty_home(file, node)?,
             Need::Read | Need::Here => {
-                let mut fill = |content: &ContentFile| self.pull(&upstream, file, node, content);
+                let mut fill = |content: &ContentFile| self.pull(&upstream, file, &given, content);
                 opens.bring_home(file, node, &mut fill)?;
             }
         }
@@ -269,33 +291,39 @@ impl Dispatcher {
         safe.recv().map_err(|_| Error::from(Code::Unavailable))?
     }
 
-    /// Reads all bytes of a node of another site, and writes them into a content file.
+    /// Reads all bytes of a node of another site, which has these attributes, and writes them into a
+    /// content file.
     fn pull(
         self: &Arc<Self>,
         upstream: &Arc<Upstream>,
         file: Handle,
-        node: InodeId,
+        node: &Attr,
         content: &ContentFile,
     ) -> Result<(), Error> {
         // No client has such a number.
         let open = OpenId(u64::MAX - file.ino.counter());
         let context = Context::direct(0, 0);
         let flags = OpenFlags { no_atime: true, ..OpenFlags::READ };
-        let opening = Request::Open { node: Handle::own(node), flags, open };
+        let opening = Request::Open { node: Handle::own(node.ino), flags, open };
         wait(|done| upstream.ask(&context, opening, Bulk::None, done)).map_err(of_lost_node)?;
         let pulled = self.pull_opened(upstream, file, open, content);
         let release = Request::Release { open };
         upstream.ask(&context, release, Bulk::None, Box::new(|_released| {}));
-        pulled
+        // Nothing is written there any more.
+        match pulled? == node.size {
+            true => Ok(()),
+            false => Err(lost_bytes()),
+        }
     }
 
+    /// Returns the number of bytes.
     fn pull_opened(
         self: &Arc<Self>,
         upstream: &Arc<Upstream>,
         file: Handle,
         open: OpenId,
         content: &ContentFile,
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         let context = Context::direct(0, 0);
         let mut offset = 0;
         loop {
@@ -306,7 +334,7 @@ impl Dispatcher {
             };
             let bytes = data.as_bytes();
             if bytes.is_empty() {
-                return Ok(());
+                return Ok(offset);
             }
             self.parts.space.admit()?;
             let written = content.write_at(bytes, offset);
@@ -316,6 +344,9 @@ impl Dispatcher {
         }
     }
 }
+
+/// How often a read is repeated that brings too few bytes.
+const READ_ATTEMPTS: u32 = 3;
 
 /// The bytes of one read of those that come home.
 const PULLED_BYTES: u32 = 256 << 10;
