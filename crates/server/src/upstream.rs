@@ -165,6 +165,7 @@ impl Upstream {
         let caller = Context::direct(context.uid, context.gid);
         let there = Context { session: context.session, ..caller };
         let mut result = self.holder.answer_stale(&there, &request)?;
+        self.show_stays(&mut result);
         self.stale_answers.fetch_add(1, Ordering::Relaxed);
         self.all_stale_answers.fetch_add(1, Ordering::AcqRel);
         if let (Some(made), Ok(_)) = (made, &result) {

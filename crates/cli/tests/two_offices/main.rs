@@ -8,5 +8,4 @@ mod guests;
 pub(crate) mod office;
 mod paths;
 mod ringer;
-mod stays;
 mod third;

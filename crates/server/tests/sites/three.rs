@@ -14,10 +14,10 @@ use pelago_wire::{
 
 use super::guests::admit;
 use super::line::{Ends, Line, Recalls};
-use super::stays::{content, read, write_new};
+use super::stays::{self, content, read, write_new};
 use super::world::{
-    FAR, ask, ask_with, begin, client, founded, key, lookup, options, public, refusal, sentence,
-    wait_for,
+    FAR, ask, ask_with, begin, client, founded_with, key, lookup, options, public, refusal,
+    sentence, wait_for,
 };
 use crate::harness::rig::{entry, name};
 
@@ -44,15 +44,20 @@ const NAMES: [&str; 3] = ["first", "berlin", "rome"];
 
 impl Three {
     fn new() -> Self {
+        Self::with(&options)
+    }
+
+    /// All servers have these options.
+    fn with(options: &dyn Fn() -> Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let first = founded(&folder);
+        let first = founded_with(&folder, options());
         let volume = first.session_service().served().volume;
         for site in [1, 2] {
             let invited = first.invite_site(NAMES[usize::from(site)], public(ticket_of(site)), FAR);
             assert_eq!(invited, Ok(site));
         }
         let first = Arc::new(first);
-        let joined = [1, 2].map(|site| Arc::new(joined(&folder, volume, site).unwrap()));
+        let joined = [1, 2].map(|site| Arc::new(joined(&folder, volume, site, options()).unwrap()));
         let [berlin, rome] = joined;
         let servers = [first, berlin, rome];
         let routes = servers.each_ref().map(|server| Recalls::of(server));
@@ -122,11 +127,12 @@ fn joined(
     folder: &tempfile::TempDir,
     volume: [u8; 16],
     site: u16,
+    options: Options,
 ) -> Result<Server, pelago_server::StartError> {
     let founder = Neighbour { site: 0, key: public(key_of(0)), address: "first:1".to_owned() };
     let joining =
         Joining { volume: VolumeId(volume), site, founder, founder_name: "first".to_owned() };
-    let options = Options { joining: Some(joining), ..options() };
+    let options = Options { joining: Some(joining), ..options };
     Server::start(&folder.path().join(NAMES[usize::from(site)]), options)
 }
 
@@ -364,7 +370,7 @@ fn what_one_of_three_takes_back_is_in_force_at_all() {
 /// Bytes of a file of the first site that are at berlin: rome asks the first site.
 #[test]
 fn a_third_site_reads_and_writes_what_stays_at_the_second() {
-    let three = Three::new();
+    let three = Three::with(&stays::options);
     let [first, berlin, rome] = &three.servers;
     let bytes = content(1, 300_000);
     write_new(berlin, "file", &bytes);

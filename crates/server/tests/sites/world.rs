@@ -79,7 +79,11 @@ pub(super) struct Offices {
 
 /// Returns the founded volume of a server.
 pub(super) fn founded(folder: &tempfile::TempDir) -> Server {
-    Server::start(&folder.path().join("first"), options()).unwrap()
+    founded_with(folder, options())
+}
+
+pub(super) fn founded_with(folder: &tempfile::TempDir, options: Options) -> Server {
+    Server::start(&folder.path().join("first"), options).unwrap()
 }
 
 /// Returns a server that was made to join the volume.
@@ -99,7 +103,8 @@ impl Offices {
     /// The second server has these options.
     pub(super) fn with(of_berlin: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let first = Arc::new(founded(&folder));
+        let of_first = Options { new_bytes_stay: of_berlin.new_bytes_stay, ..options() };
+        let first = Arc::new(founded_with(&folder, of_first));
         let volume = first.session_service().served().volume;
         first.invite_site("berlin", public(TICKET), FAR).unwrap();
         let berlin = Arc::new(joining(&folder, volume, of_berlin));

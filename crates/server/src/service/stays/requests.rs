@@ -65,6 +65,9 @@ impl Executor<'_> {
     /// Records where the bytes of a file of this site are.
     pub(in crate::service) fn set_bytes(&self, file: Handle, place: &NewPlace) -> OpResult {
         let site = self.asking_site()?;
+        if !self.parts.sites.new_bytes_stay {
+            return Err(Error::from(Code::NotSupported).into());
+        }
         if place.node.site() != site || file.ino.site() != self.parts.sites.own() {
             return Err(Error::from(Code::Invalid).into());
         }

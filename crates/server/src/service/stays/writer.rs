@@ -422,9 +422,12 @@ impl Dispatcher {
     }
 
     /// Makes the node for the bytes of a file, and opens it for all opens of the file. Returns
-    /// false, and does nothing, if this site has no lease on the bytes.
+    /// false, and does nothing, if this site has no lease on the bytes, or keeps none.
     fn make_stay(self: &Arc<Self>, open: OpenKey, remote: RemoteOpen) -> Result<bool, Error> {
         let RemoteOpen { file, empty_since: Some(since), .. } = remote else { return Ok(false) };
+        if !self.parts.sites.new_bytes_stay {
+            return Ok(false);
+        }
         let upstream = self.parts.sites.upstream(file.ino.site())?;
         if self.parts.served.read_only || !upstream.has_bytes(open.session, open.open) {
             return Ok(false);
