@@ -31,7 +31,8 @@ const FILES: [&str; 9] = [
 const FOLDERS: [&str; 3] = ["content", "table", "files"];
 
 /// Files that a volume that is used may have.
-const OWN_FILES: [&str; 6] = ["key", "clients", "clients.new", "keys", "keys.new", "policy"];
+const OWN_FILES: [&str; 8] =
+    ["key", "clients", "clients.new", "keys", "keys.new", "policy", "charter", "charter.new"];
 /// Names that other tests plant.
 const OTHERS: [&str; 3] = ["index", "seed", "store"];
 

@@ -330,10 +330,15 @@ mod tests {
 
     #[test]
     fn a_site_says_what_waits_for_it() {
-        let says = |unfinished| SiteLine { unfinished, ..SiteLine::sample() }.to_string();
+        let of = |stale_answers, unfinished| {
+            SiteLine { stale_answers, unfinished, ..SiteLine::sample() }.to_string()
+        };
+        let says = |unfinished| of(0, unfinished);
         assert_eq!(says(0), "1  berlin  10.0.0.2:7440");
         assert_eq!(says(1), "1  berlin  10.0.0.2:7440  a mkdir or rmdir waits for it");
         assert!(says(2).ends_with("  2 mkdirs and rmdirs wait for it"), "{}", says(2));
+        let stale = of(3, 0);
+        assert!(stale.ends_with("  3 calls were answered from before its silence"), "{stale}");
     }
 
     #[test]

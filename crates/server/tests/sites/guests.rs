@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use pelago_keynote::{Assertion, Charter, Grant, Principal, Revocation, RevocationSubject, policy};
 use pelago_server::{Options, Server};
@@ -419,7 +419,9 @@ fn the_users_of_keys_travel_and_an_unknown_one_has_no_guest() {
     let volume = world.volume;
     let policy = Some(policy(&[principal(ROOT)], &[]).unwrap());
     let keys = line(ROOT, "nobody-has-this-name");
-    let charter = Charter { volume, version: 100, policy, keys };
+    // Later than any that the first office makes now.
+    let version = UNIX_EPOCH.elapsed().unwrap().as_secs() + 1_000_000;
+    let charter = Charter { volume, version, policy, keys };
     let World { offices, volume, there: dir, here } = world;
     offices.is_cut.store(true, Ordering::Release);
     offices.berlin.stop().unwrap();
