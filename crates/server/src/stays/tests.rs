@@ -119,6 +119,7 @@ fn what_could_not_be_told_is_told_again() {
     let (stays, node) = one();
     let (news, _none) = stays.begin_telling(FILE.ino, Box::new(|_told| {}));
     assert!(news.is_some());
+    assert_eq!(stays.take_waiting(node).len(), 1);
     assert!(stays.remove_writer(node).is_none());
     let (row, next) = stays.end_telling(node, None);
     assert_eq!((row, next), (None, None));

@@ -184,10 +184,7 @@ impl Dispatcher {
         let before = self.bytes_wanted(open, &request);
         let checked: Done = Box::new(move |result| {
             let result = result.map_err(of_lost_node);
-            let data = match result {
-                Ok(Reply::Data(data)) => data,
-                Ok(_) | Err(_) => return done(result),
-            };
+            let Ok(Reply::Data(data)) = result else { return done(result) };
             let now = this.bytes_wanted(open, &again);
             let read = data.as_bytes().len() as u64;
             if read > now {
