@@ -288,8 +288,8 @@ impl Dispatcher {
         safe.recv().map_err(|_| Error::from(Code::Unavailable))?
     }
 
-    /// Reads all bytes of a node of another site, which has these attributes, and writes them into a
-    /// content file.
+    /// Reads all bytes of a node of another site, which has these attributes, and writes them into
+    /// a content file.
     fn pull(
         self: &Arc<Self>,
         upstream: &Arc<Upstream>,
