@@ -14,7 +14,7 @@ use crate::read_ahead::ReadAhead;
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) cached: LeasedCache,
-    /// What was cached when the leases ended last; see [`crate::stale`].
+    /// The facts that were cached when the leases ended last; see [`crate::stale`].
     pub(crate) stale: LeasedCache,
     pub(crate) changes: Changes,
     pub(crate) opens: OpenFiles,

@@ -152,7 +152,7 @@ const LEAST: usize = 30;
 /// A folder of each office.
 const FOLDERS: [&str; 2] = ["common", "theirs"];
 
-/// What a name must be in the end.
+/// The expected state of a name in the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     There,

@@ -81,8 +81,8 @@ fn a_share_and_its_end_reach_the_office_that_has_the_folder() {
     offices.finish();
 }
 
-/// What is taken back while the line between the offices is cut is in force when it is back, before
-/// a guest gets anything; also if the office was killed meanwhile.
+/// A revocation that is made while the line between the offices is cut is in force when it is back,
+/// before a guest gets anything; also if the office was killed meanwhile.
 #[test]
 fn a_guest_gets_nothing_by_what_was_taken_back_during_a_cut() {
     let Some(offices) = Offices::new() else { return };

@@ -1,7 +1,7 @@
 //! The comparison of the revocations of two sites.
 //!
-//! What was taken back is a set that only grows, but for credentials that have ended long since. A
-//! site finds what it lacks by the hashes of 256 parts: a part has what begins with one byte.
+//! The set of revocations only grows, but for credentials that have ended long since. A site finds
+//! those that it lacks by the hashes of 256 parts: a part has the ids that begin with one byte.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

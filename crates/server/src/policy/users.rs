@@ -49,7 +49,7 @@ type BoundElsewhere = HashMap<Principal, Option<Arc<User>>>;
 /// guest must not wait for a directory of accounts.
 pub(super) struct Users {
     file: Watched<Arc<Bound>>,
-    /// What the first site says of further keys.
+    /// The users of further keys, as the first site has them.
     elsewhere: RwLock<Arc<BoundElsewhere>>,
     /// The number of changes of `elsewhere`.
     changes_elsewhere: AtomicU64,

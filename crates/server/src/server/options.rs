@@ -58,8 +58,8 @@ pub struct Options {
     pub copy_bytes: u64,
     /// The condition under which clients get descriptors of content files.
     pub passthrough: Passthrough,
-    /// Whether the bytes of new files of other sites stay here, and other sites may keep those of
-    /// own ones. Only tests switch it on: decision 55 lists how bytes can be lost, today.
+    /// Keeps the bytes of new files of other sites here, and lets other sites keep those of own
+    /// ones. Only tests switch it on: decision 55 lists how bytes can be lost, today.
     pub new_bytes_stay: bool,
     /// The longest wait of a start for the sessions of the last run. Tests whose clients stay away
     /// set it to zero.

@@ -1,8 +1,8 @@
 //! The charter and the revocations between sites: the first one has all of them, and each other one
 //! asks it.
 //!
-//! What is taken back at one site goes to the first one, which tells all others that there is
-//! something new. Each of them asks ([`asking`]), and answers once that is in force there.
+//! A revocation that is made at one site goes to the first one, which tells all others that there
+//! is something new. Each of them asks ([`asking`]), and answers once that is in force there.
 
 mod asking;
 
@@ -29,7 +29,7 @@ pub(crate) struct PassedOn {
     pub(crate) revocation: PassedRevocation,
     /// The site that has made it; `None` for this one.
     pub(crate) from: Option<u16>,
-    /// Whether who has made it learns no names of sites: a guest.
+    /// A guest has made it, and learns no names of sites.
     pub(crate) hides_names: bool,
 }
 
