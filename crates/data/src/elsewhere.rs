@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use pelago_meta::shard::{BytesChange, BytesPlace, InlineBytes, LiveAttrs, Shard, WritingRow};
 use pelago_store::clock;
 use pelago_store::content::{ContentFile, FileAccess};
-use pelago_wire::{Attr, Code, Error, Handle, InodeId, Time};
+use pelago_wire::{Attr, Code, Error, Handle, InodeId, PlaceFlags, Time, limits};
 
 use crate::content_file::OpenContent;
 use crate::inode::{Bytes, Uncommitted};
@@ -25,11 +25,12 @@ pub struct NewPlace {
     pub node: InodeId,
     /// The size in bytes.
     pub size: u64,
-    /// The time of the last change of the bytes; zero if it is only asked whether the file has
-    /// them still.
+    /// The time of the last change of the bytes.
     pub mtime: Time,
     /// The `mtime` that the file had, empty, when the first of the bytes was written.
     pub since: Time,
+    /// What the other site says of them.
+    pub flags: PlaceFlags,
 }
 
 impl OpenFiles {
@@ -55,11 +56,14 @@ impl OpenFiles {
     /// to the last. Without effect if that is known.
     ///
     /// # Errors
-    /// `Exists` if the file has got other bytes since; `Stale`; `NotSupported` in a shared store;
-    /// if the table fails.
+    /// `Exists` if the file has got other bytes since; `Busy` if a program has a descriptor of the
+    /// content file; `FileTooLarge`; `Stale`; `NotSupported` in a shared store; if the table fails.
     pub fn set_bytes_at(&self, handle: Handle, place: &NewPlace) -> Result<Attr, Error> {
         if self.disk.content.is_shared() {
             return Err(Code::NotSupported.into());
+        }
+        if place.size > limits::FILE_BYTES {
+            return Err(Code::FileTooLarge.into());
         }
         self.has_elsewhere.store(true, Ordering::Release);
         let (inode, attr) = self.enter(handle, false)?;
@@ -103,22 +107,21 @@ impl OpenFiles {
         brought
     }
 
-    /// Empties a file whose bytes are at another site, in this node.
-    ///
-    /// # Errors
-    /// `Exists` if they are no more there; `Stale`; if the table fails.
-    pub fn empty_home(&self, handle: Handle, from: InodeId) -> Result<(), Error> {
-        let (inode, _) = self.enter(handle, false)?;
-        let mut guard = self.lock(&inode);
-        let emptied = guard.load().and_then(|()| guard.take_home(from, None));
-        guard.release(false)?;
-        emptied
+    /// Records that the other site writes nothing into the node any more that has the bytes of a
+    /// file: until [`OpenFiles::end_giving`] the file can be emptied.
+    pub fn begin_giving(&self, file: InodeId, node: InodeId) {
+        self.given.lock().insert(file, node);
+    }
+
+    /// Ends what [`OpenFiles::begin_giving`] began.
+    pub fn end_giving(&self, file: InodeId) {
+        self.given.lock().remove(&file);
     }
 }
 
 impl InodeGuard<'_> {
     /// Returns the node of another site that has the bytes of a loaded file.
-    fn bytes_elsewhere(&self) -> Option<InodeId> {
+    pub(crate) fn bytes_elsewhere(&self) -> Option<InodeId> {
         match self.state.bytes {
             Bytes::Elsewhere(node) => Some(node),
             Bytes::Unloaded
@@ -147,19 +150,48 @@ impl InodeGuard<'_> {
         }
     }
 
-    fn set_bytes_at(&mut self, place: &NewPlace, attr: Attr) -> Result<Attr, Error> {
-        let NewPlace { node, size, mtime, since } = *place;
-        let is_asked = mtime == Time::default();
+    /// Empties a file whose bytes are at another site, if nothing is written there any more.
+    ///
+    /// # Errors
+    /// `HostDown` if it may be; if the table fails.
+    pub(crate) fn empty_elsewhere(&mut self, node: InodeId) -> Result<(), Error> {
+        match self.files.given.lock().get(&self.ino()) == Some(&node) {
+            true => self.take_home(node, None),
+            false => Err(Code::HostDown.into()),
+        }
+    }
+
+    /// Decides whether the file gets this place. `attr`: what it is now.
+    ///
+    /// # Errors
+    /// `Exists`, `Busy`.
+    fn admit_place(&mut self, place: &NewPlace, attr: &Attr) -> Result<(), Error> {
         match self.bytes_elsewhere() {
-            None if is_asked => return Err(Code::Exists.into()),
-            Some(known) if known != node => return Err(Code::Exists.into()),
-            Some(_) if size == self.state.size && (is_asked || mtime == self.state.mtime) => {
-                return Ok(attr);
+            Some(known) if known == place.node => return Ok(()),
+            Some(_) => return Err(Code::Exists.into()),
+            None if place.flags.asks || place.flags.given => return Err(Code::Exists.into()),
+            None if self.state.size > 0 || attr.mtime != place.since => {
+                return Err(Code::Exists.into());
             }
-            Some(_) => {}
-            None if self.state.size > 0 || attr.mtime != since => return Err(Code::Exists.into()),
-            None if self.inode.has_external_writers() => return Err(Code::Busy.into()),
             None => {}
+        }
+        // A program that has a descriptor would read and write the emptied content file.
+        self.stop_observing();
+        match self.state.observer {
+            Some(_) => Err(Code::Busy.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn set_bytes_at(&mut self, place: &NewPlace, attr: Attr) -> Result<Attr, Error> {
+        self.admit_place(place, &attr)?;
+        let NewPlace { node, size, mtime, flags, .. } = *place;
+        let is_known = self.bytes_elsewhere() == Some(node)
+            && size == self.state.size
+            && mtime == self.state.mtime
+            && !flags.kill_privileges;
+        if flags.asks || is_known {
+            return Ok(attr);
         }
         let files = self.files;
         let ino = self.ino();
@@ -176,6 +208,7 @@ impl InodeGuard<'_> {
             inline: InlineBytes::Delete,
             place: BytesPlace::At(node),
             writing_row: if before.is_some() { WritingRow::Delete } else { WritingRow::Keep },
+            kill_privileges: flags.kill_privileges,
             ..BytesChange::NOTHING
         };
         let written = self.write_row(&change);
@@ -262,7 +295,7 @@ mod tests {
     fn place(rig: &Rig, handle: Handle) -> NewPlace {
         let since = rig.shard.attr(handle).unwrap().mtime;
         let mtime = Time { seconds: since.seconds + 10, nanos: 5 };
-        NewPlace { node: node(1), size: LARGE as u64, mtime, since }
+        NewPlace { node: node(1), size: LARGE as u64, mtime, since, flags: PlaceFlags::default() }
     }
 
     #[test]
@@ -279,7 +312,8 @@ mod tests {
         // Again, with more bytes, and as a question.
         let more = NewPlace { size: 2 * LARGE as u64, ..place };
         assert_eq!(rig.files.set_bytes_at(entry.handle, &more).unwrap().size, more.size);
-        let asked = NewPlace { mtime: Time::default(), ..more };
+        let flags = PlaceFlags { asks: true, ..more.flags };
+        let asked = NewPlace { size: 0, mtime: Time::default(), flags, ..more };
         let attr = rig.files.set_bytes_at(entry.handle, &asked).unwrap();
         assert_eq!((attr.size, attr.mtime), (more.size, place.mtime));
         let other = NewPlace { node: node(2), ..more };
@@ -349,12 +383,57 @@ mod tests {
         rig.close(reading);
     }
 
+    /// A given node is not the place of a file that has got others, even if it is as empty again.
+    #[test]
+    fn what_was_given_comes_not_back() {
+        let rig = Rig::new();
+        let (entry, open) = rig.create("f");
+        let place = place(&rig, entry.handle);
+        let given = NewPlace { flags: PlaceFlags { given: true, ..place.flags }, ..place };
+        let told = |place: &NewPlace| {
+            rig.files.set_bytes_at(entry.handle, place).map_err(|error| error.code).map(drop)
+        };
+        assert_eq!(told(&given), Err(Code::Exists));
+        assert_eq!(told(&place), Ok(()));
+        assert_eq!(told(&NewPlace { size: 7, ..given }), Ok(()));
+        assert_eq!(rig.shard.attr(entry.handle).unwrap().size, 7);
+        let endless = NewPlace { size: limits::FILE_BYTES + 1, ..place };
+        assert_eq!(told(&endless), Err(Code::FileTooLarge));
+        rig.close(open);
+    }
+
+    /// A user who may not keep the set-id bits has written.
+    #[test]
+    fn a_write_elsewhere_clears_the_set_id_bits() {
+        let rig = Rig::new();
+        let (entry, open) = rig.create("f");
+        let set = SetAttr { mode: Some(0o6755), ..SetAttr::default() };
+        let op = OpContext::by(&Context::direct(0, 0), clock::now());
+        rig.files.set_attr(entry.handle, None, &set, op, MayBlock::Yes).unwrap();
+        let place = place(&rig, entry.handle);
+        assert_eq!(rig.files.set_bytes_at(entry.handle, &place).unwrap().mode, 0o6755);
+        let flags = PlaceFlags { kill_privileges: true, ..place.flags };
+        let killed = NewPlace { flags, ..place };
+        assert_eq!(rig.files.set_bytes_at(entry.handle, &killed).unwrap().mode, 0o755);
+        rig.close(open);
+    }
+
     #[test]
     fn what_is_emptied_has_no_bytes_elsewhere() {
         let rig = Rig::new();
         let (entry, open) = rig.create("f");
         rig.files.set_bytes_at(entry.handle, &place(&rig, entry.handle)).unwrap();
-        rig.files.empty_home(entry.handle, node(1)).unwrap();
+        let empty = || {
+            let set = SetAttr { size: Some(0), ..SetAttr::default() };
+            let op = OpContext::by(&Context::direct(0, 0), clock::now());
+            rig.files.set_attr(entry.handle, None, &set, op, MayBlock::Yes)
+        };
+        assert!(empty().is_err(), "it may be written there");
+        rig.files.begin_giving(entry.handle.ino, node(2));
+        assert!(empty().is_err(), "that is another node");
+        rig.files.begin_giving(entry.handle.ino, node(1));
+        empty().unwrap();
+        rig.files.end_giving(entry.handle.ino);
         assert_eq!(rig.files.bytes_at(open), Ok(None));
         assert_eq!(rig.shard.attr(entry.handle).unwrap().size, 0);
         rig.write(open, 0, b"new").unwrap();

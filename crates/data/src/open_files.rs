@@ -15,12 +15,14 @@
 //! Lock order: an open inode, then the `writing` rows ([`WritingSet`]), then a shard's state, then
 //! a leaf.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
 use pelago_store::content::ContentStore;
+use pelago_store::sync::Mutex;
 use pelago_store::table::SharedTable;
 use pelago_wire::{Error, Generation, Handle, InodeId, OpenFlags, SessionId, limits};
 
@@ -139,6 +141,9 @@ pub struct OpenFiles {
     pub(crate) read_only: bool,
     /// True if a file was opened whose bytes are at another site. Never cleared.
     pub(crate) has_elsewhere: AtomicBool,
+    /// Files whose bytes are at other sites, and the nodes there: nothing is written into these any
+    /// more. A leaf lock.
+    pub(crate) given: Mutex<HashMap<InodeId, InodeId>>,
 }
 
 impl OpenFiles {
@@ -167,6 +172,7 @@ impl OpenFiles {
             notify_orphans: parts.notify_orphans,
             read_only: parts.read_only,
             has_elsewhere: AtomicBool::new(false),
+            given: Mutex::default(),
         }
     }
 

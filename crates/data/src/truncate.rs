@@ -15,6 +15,9 @@ impl InodeGuard<'_> {
     /// # Errors
     /// `FileTooLarge`, `NoSpace`; if the table or the disk fails.
     pub(crate) fn truncate(&mut self, size: u64) -> Result<(), Error> {
+        if let Some(node) = self.bytes_elsewhere().filter(|_| size == 0) {
+            return self.empty_elsewhere(node);
+        }
         self.expect_bytes_here()?;
         let files = self.files;
         if size > limits::FILE_BYTES {

@@ -51,6 +51,7 @@ impl State {
     /// Ends each lease on the bytes of a file.
     pub(crate) fn end_bytes(&mut self, ino: InodeId) {
         self.dirty.end_lease(ino);
+        self.leased_for_others.remove(&ino);
         self.read_ahead.end(ino);
         self.fetched.end(ino);
     }
@@ -58,6 +59,7 @@ impl State {
     /// Ends the leases on the bytes of all files.
     pub(crate) fn end_all_bytes(&mut self) {
         self.dirty.end_all();
+        self.leased_for_others.clear();
         self.read_ahead.end_all();
         self.fetched.end_all();
     }

@@ -265,13 +265,17 @@ impl State {
         terms: &Terms<'_>,
         result: &Result<Reply, Error>,
     ) {
-        let (Some(Attr { ino, size, .. }), Some(era)) =
-            (opened_for_write_back(facts, result), terms.leases.bytes)
-        else {
+        let Some(era) = terms.leases.bytes else { return };
+        let Some((Attr { ino, size, .. }, writes)) = opened_to_write(facts, result) else { return };
+        if !self.node_holds(ino, terms) {
             return;
-        };
-        if self.node_holds(ino, terms) {
-            self.dirty.lease(ino, era, size);
+        }
+        match writes {
+            Writes::Back | Writes::BackWithReadTimes => self.dirty.lease(ino, era, size),
+            Writes::ThroughForOther => {
+                self.leased_for_others.insert(ino);
+            }
+            Writes::No | Writes::NoWithReadTimes | Writes::Through => {}
         }
     }
 
@@ -390,14 +394,13 @@ fn trim_listing(facts: &ReplyFacts, result: &mut Result<Reply, Error>) {
     }
 }
 
-/// Returns the file that a request has opened, if writes to it may be buffered.
-fn opened_for_write_back(facts: &ReplyFacts, result: &Result<Reply, Error>) -> Option<Attr> {
-    match facts {
-        ReplyFacts::Open(_, writes) | ReplyFacts::Created(_, _, _, writes) if writes.is_back() => {
-            result.as_ref().ok().and_then(Reply::opened).copied()
-        }
-        _ => None,
-    }
+/// Returns the attributes of a file that the request has opened, and how the open writes.
+fn opened_to_write(facts: &ReplyFacts, result: &Result<Reply, Error>) -> Option<(Attr, Writes)> {
+    let (ReplyFacts::Open(_, writes) | ReplyFacts::Created(_, _, _, writes)) = facts else {
+        return None;
+    };
+    let attr = result.as_ref().ok().and_then(Reply::opened)?;
+    Some((*attr, *writes))
 }
 
 /// Returns the nodes whose names a removal or a move has changed.

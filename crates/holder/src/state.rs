@@ -1,5 +1,6 @@
 //! The state of a holder, behind one lock.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use pelago_wire::{Context, Done, InodeId, Reply, Request, Touched};
@@ -19,6 +20,9 @@ pub(crate) struct State {
     pub(crate) changes: Changes,
     pub(crate) opens: OpenFiles,
     pub(crate) dirty: Dirty,
+    /// Files on whose bytes the session has the lease, and that another session than this process's
+    /// own has opened to write. Nothing of these is held back here.
+    pub(crate) leased_for_others: HashSet<InodeId>,
     pub(crate) read_ahead: ReadAhead,
     /// Bytes of files, for opens that only read.
     pub(crate) fetched: Fetched<WaitingRead>,

@@ -43,7 +43,9 @@ use crate::writeback_errors::Changed;
 pub use acl::SetXattr;
 pub use changed_rows::{ChangedRows, RowCut, RowRisk};
 pub use feed::FedChanges;
-pub use file_bytes::{Appended, BytesChange, BytesPlace, InlineBytes, WritingRow};
+pub use file_bytes::{
+    Appended, BytesChange, BytesPlace, InlineBytes, WritingRow, without_privileges,
+};
 pub use intents::NameThere;
 pub use list::Page;
 pub use new_inode::NewInode;

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use pelago_data::OpenKey;
-use pelago_meta::shard::Shard;
+use pelago_meta::shard::{Shard, without_privileges};
 use pelago_store::rows::{StayRow, StayState};
 use pelago_wire::{
     Attr, Error, Handle, InodeId, LocalCache, OpenFlags, SessionId, Then, Time, Touched,
@@ -21,7 +21,7 @@ use pelago_wire::{
 /// Called with the result of telling the home of a file.
 pub(crate) type OnTold = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
-/// Tells the home of a file what has changed, and calls the callback.
+/// Tells the home of the file of a node what has changed, and calls the callback.
 type Tell = Box<dyn Fn(InodeId, OnTold) + Send + Sync>;
 
 /// An open of a file of another site by a program of this one.
@@ -48,8 +48,8 @@ pub struct StayStatus {
 /// Whether a change of the bytes of a stay may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gate {
-    /// It has begun.
-    Begun,
+    /// It has begun. This row is to be written first.
+    Begun(Option<StayRow>),
     /// It is to wait.
     Closed,
     /// The bytes are not here any more.
@@ -61,6 +61,8 @@ pub(crate) enum Gate {
 pub(crate) struct News {
     pub(crate) node: InodeId,
     pub(crate) row: StayRow,
+    /// The setuid and setgid bits of the file are to be cleared.
+    pub(crate) kills_privileges: bool,
 }
 
 /// The bytes of all files of other sites that stay here.
@@ -81,12 +83,16 @@ struct State {
     by_file: HashMap<InodeId, InodeId>,
     /// Opens of files of other sites.
     opens: HashMap<OpenKey, RemoteOpen>,
+    /// Files for which a node is being made, and what waits for it.
+    making: HashMap<InodeId, Vec<Then>>,
 }
 
 struct Stay {
     row: StayRow,
     /// The home does not know all that was written.
     is_dirty: bool,
+    /// A user who may not keep the setuid and setgid bits has written, and the home does not know.
+    kills_privileges: bool,
     /// The home is being told.
     is_telling: bool,
     /// Called once the home knows what was written before they came.
@@ -107,6 +113,8 @@ impl Stay {
         Self {
             row,
             is_dirty,
+            // After a crash: who has written is not known.
+            kills_privileges: is_dirty,
             is_telling: false,
             waiting: Vec::new(),
             writers: 0,
@@ -120,9 +128,14 @@ impl Stay {
     /// Returns whether the bytes of the file are written and read here.
     fn is_used(&self) -> bool {
         match self.row.state {
-            StayState::New | StayState::Changing | StayState::Told => true,
+            StayState::New | StayState::Changing | StayState::Told | StayState::Sent => true,
             StayState::Given | StayState::Kept => false,
         }
+    }
+
+    /// Returns whether the home of the file may have to be told of these bytes.
+    fn is_of_file(&self) -> bool {
+        self.row.state != StayState::Kept
     }
 }
 
@@ -135,9 +148,9 @@ impl Stays {
             let is_other_size =
                 || shard.attr(Handle::own(node)).is_ok_and(|attr| attr.size != row.told_size);
             let is_dirty = match row.state {
-                StayState::New | StayState::Changing => true,
-                StayState::Told => is_other_size(),
-                StayState::Given | StayState::Kept => false,
+                StayState::New | StayState::Changing | StayState::Sent => true,
+                StayState::Told | StayState::Given => is_other_size(),
+                StayState::Kept => false,
             };
             let stay = Stay::new(row, is_dirty);
             if stay.is_used() {
@@ -203,6 +216,11 @@ impl Stays {
         self.state.lock().by_file.get(&file).copied()
     }
 
+    /// Returns whether bytes of a file are here, or are about to be.
+    fn has_place(&self, file: InodeId) -> bool {
+        self.state.lock().has_place(file)
+    }
+
     /// Returns whether bytes of a file are here, or a program has it open.
     pub(crate) fn concerns(&self, file: InodeId) -> bool {
         if self.is_empty() {
@@ -248,7 +266,7 @@ impl Stays {
             return;
         }
         let mut state = self.state.lock();
-        let State { by_node, by_file, opens } = &mut *state;
+        let State { by_node, by_file, opens, making: _ } = &mut *state;
         opens.retain(|open, remote| {
             if open.session != session {
                 return true;
@@ -261,13 +279,6 @@ impl Stays {
             false
         });
         self.count(&state);
-    }
-
-    /// Returns the open of an empty file through which nothing was written, if bytes that are
-    /// written through it may stay here.
-    pub(crate) fn empty_open(&self, open: OpenKey) -> Option<RemoteOpen> {
-        let state = self.state.lock();
-        state.opens.get(&open).copied().filter(|open| open.empty_since.is_some())
     }
 
     /// Records that something is written to a file of an open at its home.
@@ -292,6 +303,44 @@ impl Stays {
         }
     }
 
+    /// Begins to make a node for the bytes that are written through an open of an empty file.
+    /// Returns the open; `None` if they go home, or a node is being made already.
+    pub(crate) fn begin_making(&self, open: OpenKey) -> Option<RemoteOpen> {
+        let mut state = self.state.lock();
+        let remote = state.opens.get(&open).copied()?;
+        let file = remote.file.ino;
+        if remote.empty_since.is_none() || state.has_place(file) {
+            return None;
+        }
+        state.making.insert(file, Vec::new());
+        Some(remote)
+    }
+
+    /// Records that the node is made and open, or is not. What has waited for it goes on.
+    pub(crate) fn end_making(&self, file: InodeId) {
+        let waiting = self.state.lock().making.remove(&file).unwrap_or_default();
+        waiting.into_iter().for_each(|then| then());
+    }
+
+    /// Returns the file of an open, if a node is being made for its bytes.
+    pub(crate) fn in_the_making(&self, open: OpenKey) -> Option<InodeId> {
+        let state = self.state.lock();
+        let file = state.opens.get(&open)?.file.ino;
+        state.making.contains_key(&file).then_some(file)
+    }
+
+    /// Has `then` called once no node is being made for the bytes of a file: at once if none is.
+    pub(crate) fn when_made(&self, file: InodeId, then: Then) {
+        let mut state = self.state.lock();
+        match state.making.get_mut(&file) {
+            Some(waiting) => waiting.push(then),
+            None => {
+                drop(state);
+                then();
+            }
+        }
+    }
+
     /// Adds a node that gets the bytes of a file. Returns the opens of the file, which use it from
     /// now on.
     pub(crate) fn add(&self, node: InodeId, row: StayRow) -> Vec<(OpenKey, OpenFlags)> {
@@ -305,7 +354,8 @@ impl Stays {
         }
         let writers = opens.iter().filter(|(_, flags)| flags.write).count();
         state.by_file.insert(row.file.ino, node);
-        state.by_node.insert(node, Stay { writers, ..Stay::new(row, true) });
+        let stay = Stay { writers, kills_privileges: false, ..Stay::new(row, true) };
+        state.by_node.insert(node, stay);
         self.count(&state);
         opens
     }
@@ -350,8 +400,12 @@ impl Stays {
             return Gate::Gone;
         }
         stay.changing += 1;
-        stay.is_dirty = true;
-        Gate::Begun
+        // The home may have what was sent, but not what is written now.
+        let was_sent = stay.row.state == StayState::Sent;
+        if was_sent {
+            stay.row.state = StayState::New;
+        }
+        Gate::Begun(was_sent.then_some(stay.row))
     }
 
     /// Has `then` called once the gate of a node opens: at once if it is open.
@@ -366,11 +420,15 @@ impl Stays {
         }
     }
 
-    /// Ends a change that was begun.
-    pub(crate) fn end_change(&self, node: InodeId) {
+    /// Ends a change that was begun. `kills_privileges`: a user has made it who may not keep the
+    /// setuid and setgid bits.
+    pub(crate) fn end_change(&self, node: InodeId, kills_privileges: bool) {
         let mut state = self.state.lock();
         let Some(stay) = state.by_node.get_mut(&node) else { return };
         stay.changing -= 1;
+        // Not when it began: what is told meanwhile may be without it.
+        stay.is_dirty |= stay.is_of_file();
+        stay.kills_privileges |= kills_privileges;
         let quiet = if stay.changing == 0 { stay.closing.take() } else { None };
         drop(state);
         if let Some(quiet) = quiet {
@@ -407,8 +465,8 @@ impl Stays {
         parked.into_iter().for_each(|then| then());
     }
 
-    /// Records that the bytes in a node are written no more, because their home takes them or has
-    /// emptied the file. Returns the row to be written.
+    /// Records that the bytes in a node are written no more, because their home takes them or
+    /// empties the file. What the home does not know is told still. Returns the row to be written.
     pub(crate) fn give(&self, node: InodeId) -> Option<StayRow> {
         let mut state = self.state.lock();
         let stay = state.by_node.get_mut(&node)?;
@@ -416,10 +474,24 @@ impl Stays {
             return None;
         }
         stay.row.state = StayState::Given;
-        stay.is_dirty = false;
         let row = stay.row;
         Self::leave_file(&mut state, node, row.file.ino);
         Some(row)
+    }
+
+    /// Records that all bytes in a node are being sent to their home, or are not any more. Returns
+    /// the row to be written.
+    pub(crate) fn set_sent(&self, node: InodeId, is_sent: bool) -> Option<StayRow> {
+        let mut state = self.state.lock();
+        let stay = state.by_node.get_mut(&node)?;
+        let [from, to] = match is_sent {
+            true => [StayState::New, StayState::Sent],
+            false => [StayState::Sent, StayState::New],
+        };
+        (stay.row.state == from).then(|| {
+            stay.row.state = to;
+            stay.row
+        })
     }
 
     fn leave_file(state: &mut State, node: InodeId, file: InodeId) {
@@ -440,7 +512,8 @@ impl Stays {
         Some(row)
     }
 
-    /// Forgets a node that is being removed. Changes that have waited go on.
+    /// Forgets a node that is being removed. Changes that have waited go on, and those who wait
+    /// until the home knows hear that there is nothing to know.
     pub(crate) fn remove(&self, node: InodeId) {
         let mut state = self.state.lock();
         let Some(stay) = state.by_node.remove(&node) else { return };
@@ -448,18 +521,18 @@ impl Stays {
         self.count(&state);
         drop(state);
         stay.parked.into_iter().for_each(|then| then());
+        stay.waiting.into_iter().for_each(|then| then(Ok(())));
     }
 
-    /// Begins to tell the home of a file what has changed, and has `then` called once it knows.
-    /// Returns what is to be told, if it is not being told already; and `then` if there is nothing
-    /// to tell.
+    /// Begins to tell the home of the file of a node what has changed, and has `then` called once it
+    /// knows. Returns what is to be told, if it is not being told already; and `then` if there is
+    /// nothing to tell.
     pub(crate) fn begin_telling(
         &self,
-        file: InodeId,
+        node: InodeId,
         then: OnTold,
     ) -> (Option<News>, Option<OnTold>) {
         let mut state = self.state.lock();
-        let Some(node) = state.by_file.get(&file).copied() else { return (None, Some(then)) };
         let Some(stay) = state.by_node.get_mut(&node) else { return (None, Some(then)) };
         if !stay.is_dirty && !stay.is_telling {
             return (None, Some(then));
@@ -475,7 +548,20 @@ impl Stays {
         stay.is_telling = true;
         // What is written from now on is told the next time.
         stay.is_dirty = false;
-        News { node, row: stay.row }
+        let kills_privileges = mem::take(&mut stay.kills_privileges);
+        News { node, row: stay.row, kills_privileges }
+    }
+
+    /// Takes the callbacks that wait until sent bytes have arrived or have not, for files of homes
+    /// that are silent.
+    pub(crate) fn take_stuck(&self, is_silent: impl Fn(u16) -> bool) -> Vec<OnTold> {
+        let mut state = self.state.lock();
+        let is_stuck = |stay: &&mut Stay| {
+            let is_sent = stay.row.state == StayState::Sent && stay.is_telling;
+            is_sent && !stay.waiting.is_empty() && is_silent(stay.row.file.ino.site())
+        };
+        let stuck = state.by_node.values_mut().filter(is_stuck);
+        stuck.flat_map(|stay| mem::take(&mut stay.waiting)).collect()
     }
 
     /// Takes the callbacks that wait for what is about to be told.
@@ -488,22 +574,26 @@ impl Stays {
     /// and what is to be told next.
     pub(crate) fn end_telling(
         &self,
-        node: InodeId,
+        news: News,
         told: Option<u64>,
     ) -> (Option<StayRow>, Option<News>) {
+        let News { node, kills_privileges, .. } = news;
         let mut state = self.state.lock();
         let Some(stay) = state.by_node.get_mut(&node) else { return (None, None) };
         stay.is_telling = false;
         match told {
             Some(size) => {
                 stay.row.told_size = size;
-                if stay.row.state == StayState::New {
+                if matches!(stay.row.state, StayState::New | StayState::Sent) {
                     stay.row.state = StayState::Changing;
                 }
             }
-            None => stay.is_dirty |= stay.is_used(),
+            None => {
+                stay.is_dirty |= stay.is_of_file();
+                stay.kills_privileges |= kills_privileges;
+            }
         }
-        let next = !stay.waiting.is_empty() && stay.is_used();
+        let next = !stay.waiting.is_empty() && stay.is_of_file();
         let next = next.then(|| Self::next_news(node, stay));
         (Self::settle(stay), next)
     }
@@ -511,16 +601,19 @@ impl Stays {
     /// Records that the home of a file is to be told again.
     pub(crate) fn tell_again(&self, node: InodeId) {
         if let Some(stay) = self.state.lock().by_node.get_mut(&node) {
-            stay.is_dirty |= stay.is_used();
+            stay.is_dirty |= stay.is_of_file();
         }
     }
 
-    /// Returns the files whose homes do not know all, although no program writes them any more.
+    /// Returns the nodes of which the homes do not know all, although no program writes there any
+    /// more.
     pub(crate) fn untold(&self) -> Vec<InodeId> {
         let state = self.state.lock();
-        let is_it =
-            |stay: &&Stay| stay.is_dirty && !stay.is_telling && stay.writers == 0 && stay.is_used();
-        state.by_node.values().filter(is_it).map(|stay| stay.row.file.ino).collect()
+        let is_it = |stay: &Stay| {
+            let is_written = stay.writers > 0 && stay.is_used();
+            stay.is_dirty && !stay.is_telling && !is_written && stay.is_of_file()
+        };
+        state.by_node.iter().filter(|(_, stay)| is_it(stay)).map(|(node, _)| *node).collect()
     }
 
     /// Returns the nodes whose homes may have forgotten them: nothing is written there.
@@ -528,9 +621,15 @@ impl Stays {
         let state = self.state.lock();
         let quiet = state.by_node.iter().filter(|(_, stay)| {
             let is_known = matches!(stay.row.state, StayState::Told | StayState::Given);
-            is_known && !stay.is_dirty && !stay.is_telling && stay.writers == 0
+            let is_written = stay.writers > 0 && stay.is_used();
+            is_known && !stay.is_dirty && !stay.is_telling && !is_written
         });
-        quiet.map(|(node, stay)| News { node: *node, row: stay.row }).collect()
+        let asked = |(node, stay): (&InodeId, &Stay)| News {
+            node: *node,
+            row: stay.row,
+            kills_privileges: false,
+        };
+        quiet.map(asked).collect()
     }
 
     /// Shows in attributes what was written here and is not told yet.
@@ -540,12 +639,14 @@ impl Stays {
         }
         let state = self.state.lock();
         let Some(node) = state.by_file.get(&attr.ino).copied() else { return };
-        let is_newer =
-            state.by_node.get(&node).is_some_and(|stay| stay.is_dirty || stay.is_telling);
-        drop(state);
-        if !is_newer {
+        let Some(stay) = state.by_node.get(&node) else { return };
+        if !stay.is_dirty && !stay.is_telling && stay.changing == 0 {
             return;
         }
+        if stay.kills_privileges {
+            attr.mode = without_privileges(attr.mode);
+        }
+        drop(state);
         if let Ok(here) = self.shard.attr(Handle::own(node)) {
             attr.size = here.size;
             attr.blocks = here.blocks;
@@ -557,19 +658,40 @@ impl Stays {
     /// Tells the homes of all files what has changed, and calls `then`.
     pub(crate) fn tell_everything(self: &Arc<Self>, then: Then) {
         let state = self.state.lock();
-        let dirty = state.by_node.values().filter(|stay| stay.is_dirty && stay.is_used());
-        let files = dirty.map(|stay| stay.row.file.ino).collect();
+        let dirty = state.by_node.iter().filter(|(_, stay)| stay.is_dirty && stay.is_of_file());
+        let nodes = dirty.map(|(node, _)| *node).collect();
         drop(state);
-        self.tell_all(files, then);
+        self.tell_all(nodes, then);
     }
 
-    /// Tells the homes of these files what has changed, one after the other, and calls `then`.
-    fn tell_all(self: &Arc<Self>, mut files: Vec<InodeId>, then: Then) {
-        let Some(file) = files.pop() else { return then() };
+    /// Tells the homes of the files of these nodes what has changed, one after the other, and calls
+    /// `then`.
+    fn tell_all(self: &Arc<Self>, mut nodes: Vec<InodeId>, then: Then) {
+        let Some(node) = nodes.pop() else { return then() };
         let Some(tell) = self.tell.get() else { return then() };
         let this = Arc::clone(self);
         // What could not be told is told later, or is refused.
-        tell(file, Box::new(move |_told| this.tell_all(files, then)));
+        tell(node, Box::new(move |_told| this.tell_all(nodes, then)));
+    }
+
+    /// Tells the homes of these files what has changed, one after the other, and calls `then`. For
+    /// a file whose node is being made this waits until it is.
+    fn tell_of_files(self: &Arc<Self>, mut files: Vec<InodeId>, then: Then) {
+        let Some(file) = files.pop() else { return then() };
+        let this = Arc::clone(self);
+        let made = move || {
+            let again = Arc::clone(&this);
+            let rest: Then = Box::new(move || again.tell_of_files(files, then));
+            this.tell_all(this.node_of(file).into_iter().collect(), rest);
+        };
+        self.when_made(file, Box::new(made));
+    }
+}
+
+impl State {
+    /// Returns whether bytes of a file are here, or are about to be.
+    fn has_place(&self, file: InodeId) -> bool {
+        self.by_file.contains_key(&file) || self.making.contains_key(&file)
     }
 }
 
@@ -587,8 +709,8 @@ impl LocalCache for RecalledStays {
             Touched::Node(ino) => Some(*ino),
             Touched::Name { .. } | Touched::Bytes(_) => None,
         });
-        let files = nodes.filter(|ino| self.0.node_of(*ino).is_some()).collect();
-        self.0.tell_all(files, then);
+        let files = nodes.filter(|ino| self.0.has_place(*ino)).collect();
+        self.0.tell_of_files(files, then);
     }
 
     fn end(&self, _changes: &[Touched]) {}

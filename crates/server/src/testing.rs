@@ -76,7 +76,6 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
         timeout: Duration::from_secs(10),
         copy_bytes: None,
         guests_alone: pelago_wire::limits::CHARTER_ALONE,
-        new_bytes_stay: false,
     }))
 }
 

@@ -180,6 +180,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("stay.told.v1", stay(StayState::Told).encode(STAMP)),
         ("stay.given.v1", stay(StayState::Given).encode(STAMP)),
         ("stay.kept.v1", stay(StayState::Kept).encode(STAMP)),
+        ("stay.sent.v1", stay(StayState::Sent).encode(STAMP)),
         ("intent.make.v1", intent(IntentChange::Make).encode(STAMP)),
         ("intent.remove.v1", intent(IntentChange::Remove).encode(STAMP)),
         (
@@ -466,7 +467,7 @@ fn fields_out_of_range_are_found() {
     let link = Rnode { bytes_at: Some(InodeId::ROOT), ..symlink() };
     assert_eq!(fault(link), DecodeError::Field("site of the bytes"));
     let mut value = stay(StayState::Kept).encode(STAMP);
-    value[13 + 24] = 6;
+    value[13 + 24] = 7;
     let end = value.len() - 4;
     let sum = xxh3_64_with_seed(&value[..end], RowKind::Stay.number().into());
     value[end..].copy_from_slice(&sum.to_le_bytes()[..4]);

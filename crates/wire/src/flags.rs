@@ -71,6 +71,17 @@ impl WriteFlags {
         Self { append: false, behind: None, commit: false, kill_privileges: false };
 }
 
+/// What a site says of the bytes of a file that it has ([`crate::Request::SetBytes`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PlaceFlags {
+    /// Nothing is said: it is asked whether the file has these bytes still.
+    pub asks: bool,
+    /// Nothing is written there any more: it counts only if the file has these bytes still.
+    pub given: bool,
+    /// Clear the setuid and setgid bits of the file, as for an unprivileged user: one has written.
+    pub kill_privileges: bool,
+}
+
 /// The treatment of an existing target by a rename, and the rest at the old name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenameFlags {

@@ -482,9 +482,9 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
     }
-    SetBytes { node } = "setbytes" {
+    SetBytes { node, flags } = "setbytes" {
         effect: BYTES, subjects: Subjects::inode(node), guest: ForGuest::Never,
-        touches: Touches::Node(node.ino), tells: Tells::Attributes,
+        touches: if flags.asks { Touches::Nothing } else { Touches::Node(node.ino) }, tells: Tells::Attributes,
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }

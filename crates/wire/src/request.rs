@@ -2,7 +2,9 @@
 
 use crate::attr::{FileKind, NewMode, SetAttr, Time};
 use crate::audit::AuditPlace;
-use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags};
+use crate::flags::{
+    AllocateMode, OpenFlags, PlaceFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags,
+};
 use crate::id::{Cookie, Handle, InodeId, OpenId, SessionId};
 use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
@@ -502,8 +504,9 @@ pub enum Request {
     CharterChanged,
     /// Says that the bytes of a file are at the asking site, in a node there that has no name, and
     /// what the file is with them. Reply: `Attr`, also if that is known; `Exists` if the file has
-    /// got other bytes since, `Stale` if it is gone, `Busy` if it may come back, `NotSupported` if
-    /// the server takes no such files, `AccessDenied` in a session of no site.
+    /// got other bytes since, and `Stale` if it is gone, each once that is safe; `Busy` if it may
+    /// come back, or a program of the server's machine reads it without requests; `NotSupported` in
+    /// a shared store, `AccessDenied` in a session of no site.
     SetBytes {
         /// The file.
         node: Handle,
@@ -515,6 +518,8 @@ pub enum Request {
         mtime: Time,
         /// The `mtime` that the file had, empty, when the first of the bytes was written.
         since: Time,
+        /// What is said.
+        flags: PlaceFlags,
     },
     /// Asks for the bytes of a file of the asking site, which are in this node: from now on nothing
     /// is written into it. Reply: `Attr` of the node, once that is safe; `Stale` if it does not

@@ -12,8 +12,8 @@ use pelago_wire::{
     AccessPage, AllocateMode, Attr, AuditPage, AuditPlace, Backing, Buffer, Code, Cookie, DataPath,
     DenialCause, DeniedRight, DirEntry, Entry, Error, FileKind, FileLock, Granted, GuestAccess,
     Handle, InodeId, Leases, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags,
-    OpenId, PassedRevocation, RenameFlags, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime,
-    Time, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
+    OpenId, PassedRevocation, PlaceFlags, RenameFlags, Reply, Request, SeekFrom, SessionId,
+    SetAttr, SetTime, Time, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -75,6 +75,14 @@ fn write_flags() -> impl Strategy<Value = WriteFlags> {
         append,
         behind: behind.map(WriteEra),
         commit,
+        kill_privileges,
+    })
+}
+
+fn place_flags() -> impl Strategy<Value = PlaceFlags> {
+    any::<[bool; 3]>().prop_map(|[asks, given, kill_privileges]| PlaceFlags {
+        asks,
+        given,
         kill_privileges,
     })
 }
@@ -247,8 +255,15 @@ fn of_nodes() -> impl Strategy<Value = Request> {
         (vec(any::<u8>(), 0..=limits::REVOCATION_BYTES), any::<u64>())
             .prop_map(|(sentence, end)| Request::PassRevocation { sentence, end }),
         Just(Request::CharterChanged),
-        (handle(), ino(), any::<u64>(), time(), time()).prop_map(
-            |(node, at, size, mtime, since)| Request::SetBytes { node, at, size, mtime, since }
+        (handle(), ino(), any::<u64>(), time(), time(), place_flags()).prop_map(
+            |(node, at, size, mtime, since, flags)| Request::SetBytes {
+                node,
+                at,
+                size,
+                mtime,
+                since,
+                flags
+            }
         ),
         (handle(), ino()).prop_map(|(node, file)| Request::GiveBytes { node, file }),
         (handle(), ino()).prop_map(|(node, file)| Request::DropBytes { node, file }),

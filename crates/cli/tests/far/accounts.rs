@@ -20,9 +20,9 @@ use pelago_wire::frame::{FrameKind, HEADER_BYTES, Header};
 use pelago_wire::handshake::{Hello, Welcome};
 use pelago_wire::{
     AllocateMode, Asker, AuditPlace, Code, Cookie, Error, FileKind, FileLock, Handle, LockKind,
-    LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, RenameFlags, Reply, Request,
-    Search, SearchAt, SearchPlace, SeekFrom, SessionId, SetAttr, Tags, Time, Whence, WriteFlags,
-    XattrFlags, limits,
+    LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, PlaceFlags, RenameFlags,
+    Reply, Request, Search, SearchAt, SearchPlace, SeekFrom, SessionId, SetAttr, Tags, Time,
+    Whence, WriteFlags, XattrFlags, limits,
 };
 use rustix::fs::{XattrFlags as SetFlags, setxattr};
 
@@ -404,6 +404,7 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
             size: 1,
             mtime: Time::default(),
             since: Time::default(),
+            flags: PlaceFlags::default(),
         },
         Operation::GiveBytes => Request::GiveBytes { node: file, file: file.ino },
         Operation::DropBytes => Request::DropBytes { node: file, file: file.ino },

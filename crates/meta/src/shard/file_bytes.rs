@@ -239,7 +239,8 @@ fn begin<'a>(shard: &'a Shard, append: Option<&Appended>) -> Txn<'a> {
 /// Returns the mode after a write without privilege: without setuid, and without setgid if the
 /// group may execute (otherwise that bit means mandatory locking and stays), as
 /// `should_remove_suid` in Linux.
-pub(super) fn without_privileges(mode: u16) -> u16 {
+#[must_use]
+pub fn without_privileges(mode: u16) -> u16 {
     let without = mode & !0o4000;
     if mode & 0o010 != 0 { without & !0o2000 } else { without }
 }

@@ -58,9 +58,6 @@ pub struct Options {
     pub copy_bytes: u64,
     /// The condition under which clients get descriptors of content files.
     pub passthrough: Passthrough,
-    /// Keeps the bytes of new files of other sites here, and lets other sites keep those of own
-    /// ones. Only tests switch it on: decision 55 lists how bytes can be lost, today.
-    pub new_bytes_stay: bool,
     /// The longest wait of a start for the sessions of the last run. Tests whose clients stay away
     /// set it to zero.
     pub grace: Duration,
@@ -91,7 +88,6 @@ impl Default for Options {
             remote_timeout: REMOTE_TIMEOUT,
             guests_alone: limits::CHARTER_ALONE,
             copy_bytes: 0,
-            new_bytes_stay: false,
             passthrough: Passthrough::Auto,
             // The sessions of clients that stay away end before that.
             grace: Duration::from_secs(limits::TERM_SECONDS + 2),

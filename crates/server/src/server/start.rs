@@ -238,7 +238,6 @@ fn sites(
         timeout: options.remote_timeout,
         copy_bytes: (!options.read_only).then_some(options.copy_bytes),
         guests_alone: options.guests_alone,
-        new_bytes_stay: options.new_bytes_stay,
     }))
 }
 

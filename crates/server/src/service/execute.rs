@@ -155,8 +155,9 @@ impl Executor<'_> {
             Request::Revoked { parts, after } => self.revoked(parts, after.as_ref()),
             Request::PassRevocation { sentence, end } => self.pass_revocation(sentence, *end),
             Request::CharterChanged => self.charter_changed(),
-            Request::SetBytes { node, at, size, mtime, since } => {
-                let place = NewPlace { node: *at, size: *size, mtime: *mtime, since: *since };
+            Request::SetBytes { node, at, size, mtime, since, flags } => {
+                let [mtime, since] = [*mtime, *since];
+                let place = NewPlace { node: *at, size: *size, mtime, since, flags: *flags };
                 self.set_bytes(*node, &place)
             }
             Request::GiveBytes { node, file } => self.give_bytes(node.ino, *file),

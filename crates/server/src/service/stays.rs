@@ -66,9 +66,6 @@ impl Dispatcher {
         origin: Origin,
         submission: Submission<'a>,
     ) -> Diverted<'a> {
-        if !self.parts.sites.new_bytes_stay {
-            return ControlFlow::Continue(submission);
-        }
         match origin {
             Origin::Client => {
                 let submission = self.divert_to_stay(context, submission)?;
@@ -88,7 +85,7 @@ impl Dispatcher {
         context: &Context,
         submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
-        if self.parts.sites.is_alone() || !self.parts.sites.new_bytes_stay {
+        if self.parts.sites.is_alone() {
             return self.dispatch_local(context, submission);
         }
         match self.divert_from_home(context, None, submission) {

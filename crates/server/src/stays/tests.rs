@@ -13,6 +13,11 @@ const FILE: Handle = Handle {
     hash: NameHash(0),
 };
 
+/// Returns news of a node by which no user without privilege has written.
+fn news(node: InodeId) -> News {
+    News { node, row: row(), kills_privileges: false }
+}
+
 fn row() -> StayRow {
     StayRow { file: FILE, state: StayState::New, since: Time::default(), told_size: 0 }
 }
@@ -26,9 +31,12 @@ fn one() -> (Arc<Stays>, InodeId) {
     let flags = OpenFlags::WRITE;
     let remote = RemoteOpen { file: FILE, flags, empty_since: Some(Time::default()) };
     assert_eq!(stays.add_open(open, remote), None);
-    assert!(stays.empty_open(open).is_some());
+    assert!(stays.begin_making(open).is_some());
+    assert!(stays.begin_making(open).is_none(), "one is being made");
+    assert_eq!(stays.in_the_making(open), Some(FILE.ino));
     assert_eq!(stays.add(node, row()), [(open, flags)]);
-    assert!(stays.empty_open(open).is_none());
+    stays.end_making(FILE.ino);
+    assert!(stays.begin_making(open).is_none() && stays.in_the_making(open).is_none());
     (stays, node)
 }
 
@@ -50,15 +58,15 @@ fn a_gate_closes_after_the_changes_under_way() {
     let (stays, node) = one();
     let (quiet, count_quiet) = counter();
     let (parked, count_parked) = counter();
-    assert_eq!(stays.begin_change(node), Gate::Begun);
-    assert_eq!(stays.begin_change(node), Gate::Begun);
+    assert_eq!(stays.begin_change(node), Gate::Begun(None));
+    assert_eq!(stays.begin_change(node), Gate::Begun(None));
     assert!(stays.close_gate(node, count_quiet()));
     assert_eq!(stays.begin_change(node), Gate::Closed);
     stays.when_open(node, count_parked());
     assert!(!stays.close_gate(node, count_quiet()), "it is closed");
-    stays.end_change(node);
+    stays.end_change(node, false);
     assert_eq!(quiet.load(Ordering::SeqCst), 0, "one is under way");
-    stays.end_change(node);
+    stays.end_change(node, false);
     assert_eq!(quiet.load(Ordering::SeqCst), 1);
     assert_eq!(stays.give(node).unwrap().state, StayState::Given);
     assert_eq!(parked.load(Ordering::SeqCst), 0);
@@ -92,14 +100,14 @@ fn a_home_is_told_by_one_request_at_a_time() {
             told.fetch_add(1, Ordering::SeqCst);
         })
     };
-    let (news, none) = stays.begin_telling(FILE.ino, on_told());
-    assert!(news.is_some() && none.is_none());
+    let (begun, none) = stays.begin_telling(node, on_told());
+    assert!(begun.is_some() && none.is_none());
     let first = stays.take_waiting(node);
-    assert_eq!(stays.begin_change(node), Gate::Begun);
-    stays.end_change(node);
-    let (news, none) = stays.begin_telling(FILE.ino, on_told());
-    assert!(news.is_none() && none.is_none(), "it waits for its turn");
-    let (row, next) = stays.end_telling(node, Some(10));
+    assert_eq!(stays.begin_change(node), Gate::Begun(None));
+    stays.end_change(node, false);
+    let (begun, none) = stays.begin_telling(node, on_told());
+    assert!(begun.is_none() && none.is_none(), "it waits for its turn");
+    let (row, next) = stays.end_telling(news(node), Some(10));
     first.into_iter().for_each(|then| then(Ok(())));
     assert!(row.is_none(), "a program still writes");
     assert_eq!(next.unwrap().row.state, StayState::Changing);
@@ -107,33 +115,94 @@ fn a_home_is_told_by_one_request_at_a_time() {
     assert_eq!(told.load(Ordering::SeqCst), 2);
     // The last writer leaves before the answer: the answer settles it.
     assert!(stays.remove_writer(node).is_none());
-    let (row, next) = stays.end_telling(node, Some(20));
+    let (row, next) = stays.end_telling(news(node), Some(20));
     let row = row.unwrap();
     assert_eq!((row.state, row.told_size, next), (StayState::Told, 20, None));
-    let (news, then) = stays.begin_telling(FILE.ino, on_told());
-    assert!(news.is_none() && then.is_some(), "there is nothing to tell");
+    let (begun, then) = stays.begin_telling(node, on_told());
+    assert!(begun.is_none() && then.is_some(), "there is nothing to tell");
 }
 
 #[test]
 fn what_could_not_be_told_is_told_again() {
     let (stays, node) = one();
-    let (news, _none) = stays.begin_telling(FILE.ino, Box::new(|_told| {}));
-    assert!(news.is_some());
+    let (begun, _none) = stays.begin_telling(node, Box::new(|_told| {}));
+    assert!(begun.is_some());
     assert_eq!(stays.take_waiting(node).len(), 1);
     assert!(stays.remove_writer(node).is_none());
-    let (row, next) = stays.end_telling(node, None);
+    let (row, next) = stays.end_telling(news(node), None);
     assert_eq!((row, next), (None, None));
-    assert_eq!(stays.untold(), [FILE.ino]);
+    assert_eq!(stays.untold(), [node]);
     assert_eq!(stays.keep(node).unwrap().state, StayState::Kept);
     assert!(stays.untold().is_empty() && stays.give(node).is_none());
     assert_eq!(stays.status(), StayStatus { files: 0, untold: 0, kept: 1 });
+}
+
+/// Two first writes of a file are one file here, although the kernel sends both at once.
+#[test]
+fn a_second_first_write_waits_for_the_node_of_the_first() {
+    let shard = Rig::new().shard;
+    let stays = Arc::new(Stays::new(shard, Vec::new()));
+    let open = OpenKey { session: SessionId::DIRECT, open: OpenId(1) };
+    let empty_since = Some(Time::default());
+    let remote = RemoteOpen { file: FILE, flags: OpenFlags::WRITE, empty_since };
+    assert_eq!(stays.add_open(open, remote), None);
+    assert_eq!(stays.begin_making(open), Some(remote));
+    let (made, count_made) = counter();
+    assert_eq!(stays.in_the_making(open), Some(FILE.ino));
+    stays.when_made(FILE.ino, count_made());
+    // A recall waits, too: what the first write is about to do must be told before its answer.
+    let (recalled, count_recalled) = counter();
+    let touched: Arc<[Touched]> = Arc::new([Touched::Node(FILE.ino)]);
+    RecalledStays(Arc::clone(&stays)).begin(&touched, count_recalled());
+    assert_eq!(made.load(Ordering::SeqCst) + recalled.load(Ordering::SeqCst), 0);
+    stays.end_making(FILE.ino);
+    assert_eq!(made.load(Ordering::SeqCst) + recalled.load(Ordering::SeqCst), 2);
+    stays.when_made(FILE.ino, count_made());
+    assert_eq!(made.load(Ordering::SeqCst), 2);
+}
+
+/// What is told while a change is under way may be without it: it is told again.
+#[test]
+fn a_change_that_ends_after_a_telling_is_told() {
+    let (stays, node) = one();
+    assert_eq!(stays.begin_change(node), Gate::Begun(None));
+    let (begun, _none) = stays.begin_telling(node, Box::new(|_told| {}));
+    assert_eq!(stays.take_waiting(node).len(), 1);
+    assert_eq!(stays.end_telling(begun.unwrap(), Some(10)), (None, None));
+    stays.end_change(node, true);
+    let (begun, _none) = stays.begin_telling(node, Box::new(|_told| {}));
+    assert!(begun.unwrap().kills_privileges);
+}
+
+/// Bytes that were given are told still, if the home did not hear of them before.
+#[test]
+fn what_is_given_is_told_still() {
+    let (stays, node) = one();
+    assert_eq!(stays.begin_change(node), Gate::Begun(None));
+    stays.end_change(node, false);
+    assert_eq!(stays.give(node).unwrap().state, StayState::Given);
+    assert_eq!(stays.untold(), [node]);
+    assert_eq!(stays.node_of(FILE.ino), None);
+    let (begun, _none) = stays.begin_telling(node, Box::new(|_told| {}));
+    assert_eq!(begun.unwrap().row.state, StayState::Given);
+}
+
+/// After bytes were sent the home may have them: what is written later is new again.
+#[test]
+fn what_is_written_after_sent_bytes_is_new() {
+    let (stays, node) = one();
+    assert_eq!(stays.set_sent(node, true).unwrap().state, StayState::Sent);
+    let Gate::Begun(Some(row)) = stays.begin_change(node) else { panic!("no row is written") };
+    assert_eq!(row.state, StayState::New);
+    assert!(stays.set_sent(node, false).is_none());
 }
 
 /// After a start those are told that may have changed, and those whose size is another one.
 #[test]
 fn a_start_knows_what_to_tell() {
     let shard = Rig::new().shard;
-    let made = [StayState::New, StayState::Changing, StayState::Told, StayState::Given];
+    let made =
+        [StayState::New, StayState::Changing, StayState::Told, StayState::Given, StayState::Sent];
     let rows = made.map(|state| {
         let node = shard.make_stay(&row(), Time::default()).unwrap();
         let file = Handle::own(InodeId::from_raw(FILE.ino.raw() + node.raw()));
@@ -146,7 +215,7 @@ fn a_start_knows_what_to_tell() {
     let stays = Stays::new(shard, all);
     let mut untold = stays.untold();
     untold.sort_unstable();
-    let mut expected = vec![rows[0].1.file.ino, rows[1].1.file.ino, FILE.ino];
+    let mut expected = vec![rows[0].0, rows[1].0, rows[4].0, node];
     expected.sort_unstable();
     assert_eq!(untold, expected);
     let quiet: Vec<InodeId> = stays.quiet().iter().map(|news| news.node).collect();

@@ -2,8 +2,9 @@
 
 use pelago_wire::{
     AllocateMode, Asker, AuditPlace, Code, Cookie, FileKind, FileLock, Handle, InodeId, LockKind,
-    LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, RenameFlags, Reply, Request,
-    Search, SeekFrom, SessionId, SetAttr, Tags, Time, Whence, WriteFlags, XattrFlags,
+    LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, PlaceFlags, RenameFlags,
+    Reply, Request, Search, SeekFrom, SessionId, SetAttr, Tags, Time, Whence, WriteFlags,
+    XattrFlags,
 };
 
 use super::world::{Guest, World};
@@ -292,7 +293,8 @@ fn about_node(operation: Operation, target: Target) -> Request {
         Operation::CharterChanged => Request::CharterChanged,
         Operation::SetBytes => {
             let at = InodeId::new(7, 0, 9).unwrap();
-            Request::SetBytes { node, at, size: 1, mtime: Time::default(), since: Time::default() }
+            let [mtime, since] = [Time::default(); 2];
+            Request::SetBytes { node, at, size: 1, mtime, since, flags: PlaceFlags::default() }
         }
         Operation::GiveBytes => Request::GiveBytes { node, file: InodeId::new(7, 0, 9).unwrap() },
         Operation::DropBytes => Request::DropBytes { node, file: InodeId::new(7, 0, 9).unwrap() },

@@ -10,7 +10,7 @@ use pelago_wire::{
 };
 
 use super::line::Losing;
-use super::world::{Offices, ask, ask_with, berlin_dir, client, lookup, wait_for};
+use super::world::{Offices, ask, ask_with, berlin_dir, client, lookup, options, wait_for};
 use crate::harness::rig::name;
 
 const DIRECT: SessionId = SessionId::DIRECT;
@@ -18,10 +18,6 @@ const DIRECT: SessionId = SessionId::DIRECT;
 const SIZE: usize = 5 * limits::STAY_LEAST_BYTES + 1000;
 /// The bytes of a program's write.
 const WRITE: usize = 128 << 10;
-
-pub(super) fn options() -> Options {
-    Options { new_bytes_stay: true, ..super::world::options() }
-}
 
 /// Returns bytes that differ from place to place, and by `seed`.
 pub(super) fn content(seed: u8, size: usize) -> Vec<u8> {
@@ -132,7 +128,7 @@ fn untold(server: &Server) -> usize {
 /// A unit of the promise: a round trip to make it, and one to close it, however large it is.
 #[test]
 fn a_new_file_is_written_here_and_read_everywhere() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let before = offices.sent();
     let bytes = content(1, SIZE);
     let file = offices.new_file("file", &bytes);
@@ -148,7 +144,7 @@ fn a_new_file_is_written_here_and_read_everywhere() {
 
 #[test]
 fn a_small_file_goes_home_with_its_close() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let before = offices.sent();
     let bytes = content(2, 3000);
     offices.new_file("small", &bytes);
@@ -161,7 +157,7 @@ fn a_small_file_goes_home_with_its_close() {
 /// The program at the first site looks while the one at berlin still writes.
 #[test]
 fn what_is_written_is_seen_before_the_file_is_closed() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let writing = OpenId(1);
     let file = create(&offices.berlin, DIRECT, "file", writing);
     let bytes = content(3, SIZE);
@@ -184,7 +180,7 @@ fn what_is_written_is_seen_before_the_file_is_closed() {
 
 #[test]
 fn a_file_goes_on_where_its_bytes_are() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let mut bytes = content(4, SIZE);
     let file = offices.new_file("file", &bytes);
     let writing = OpenId(1);
@@ -201,7 +197,7 @@ fn a_file_goes_on_where_its_bytes_are() {
 
 #[test]
 fn the_bytes_come_home_before_another_site_writes() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let mut bytes = content(6, SIZE);
     let file = offices.new_file("file", &bytes);
     let writing = OpenId(3);
@@ -220,7 +216,7 @@ fn the_bytes_come_home_before_another_site_writes() {
 /// Execution 19: b writes while the bytes go home.
 #[test]
 fn a_program_goes_on_writing_while_the_bytes_go_home() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let writing = OpenId(1);
     let file = create(&offices.berlin, DIRECT, "file", writing);
     let mut bytes = content(7, SIZE);
@@ -247,7 +243,7 @@ fn a_program_goes_on_writing_while_the_bytes_go_home() {
 
 #[test]
 fn what_is_emptied_stays_where_it_is_written_next() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let at_home = content(8, SIZE);
     let writing = OpenId(3);
     let file = create(&offices.first, DIRECT, "file", writing);
@@ -275,7 +271,7 @@ fn what_is_emptied_stays_where_it_is_written_next() {
 /// Executions 13 and 30: the bytes of what is gone go, too.
 #[test]
 fn what_is_removed_or_replaced_is_removed_here() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     offices.new_file("removed", &content(1, SIZE));
     offices.new_file("replaced", &content(2, SIZE));
     offices.new_file("linked", &content(3, SIZE));
@@ -295,7 +291,7 @@ fn what_is_removed_or_replaced_is_removed_here() {
 
 #[test]
 fn attributes_are_those_of_the_home() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let writing = OpenId(1);
     let file = create(&offices.berlin, DIRECT, "file", writing);
     let bytes = content(1, SIZE);
@@ -327,7 +323,7 @@ fn attributes_are_those_of_the_home() {
 /// A program of berlin's that has no lease, because it is a client's.
 #[test]
 fn clients_write_home_and_read_what_stays() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let bytes = content(1, SIZE);
     let file = offices.new_file("file", &bytes);
     let session = client(&offices.berlin);
@@ -360,7 +356,7 @@ fn a_reader_hears_that_the_bytes_are_away() {
 /// Execution 20, without the kill: the home was changed while the line was cut.
 #[test]
 fn what_was_written_meanwhile_is_not_overwritten() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let writing = OpenId(1);
     let file = create(&offices.berlin, DIRECT, "file", writing);
     write(&offices.berlin, writing, 0, &content(1, SIZE)).unwrap();
@@ -380,7 +376,7 @@ fn what_was_written_meanwhile_is_not_overwritten() {
 /// What was closed is served again, and what was written last is told.
 #[test]
 fn a_kill_of_the_writers_server_loses_nothing() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let closed = content(1, SIZE);
     offices.new_file("closed", &closed);
     let writing = OpenId(2);
@@ -405,7 +401,7 @@ fn a_kill_of_the_writers_server_loses_nothing() {
 /// Execution 20: the next run finds that the file has other bytes.
 #[test]
 fn a_kill_brings_back_nothing_that_was_passed_over() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let writing = OpenId(1);
     let file = create(&offices.berlin, DIRECT, "file", writing);
     write(&offices.berlin, writing, 0, &content(1, SIZE)).unwrap();
@@ -425,7 +421,7 @@ fn a_kill_brings_back_nothing_that_was_passed_over() {
 /// A kill of the home between the steps by which bytes come home: they are where they were.
 #[test]
 fn bytes_that_were_asked_for_are_read_and_written_still() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let writing = OpenId(1);
     let file = create(&offices.berlin, DIRECT, "file", writing);
     let mut bytes = content(1, SIZE);
@@ -453,7 +449,7 @@ fn bytes_that_were_asked_for_are_read_and_written_still() {
 /// The last step is lost, and so is the word of a removal.
 #[test]
 fn a_start_asks_whether_bytes_are_needed() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let file = offices.new_file("file", &content(1, SIZE));
     offices.new_file("removed", &content(2, SIZE));
     offices.new_file("stays", &content(3, SIZE));
@@ -491,7 +487,7 @@ fn content_files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
 /// A loss of power at berlin has cut the bytes that were not synced.
 #[test]
 fn what_a_loss_of_power_has_cut_is_not_shown_as_zeros() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let bytes = content(1, SIZE);
     // The file is open: so nothing says that its bytes are safe.
     let file = create(&offices.berlin, DIRECT, "file", OpenId(1));
@@ -521,7 +517,7 @@ fn what_a_loss_of_power_has_cut_is_not_shown_as_zeros() {
 /// Execution 18: the version of the bytes moves with the bytes alone.
 #[test]
 fn a_change_of_the_mode_moves_no_bytes() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let bytes = content(1, SIZE);
     let file = offices.new_file("file", &bytes);
     assert!(read(&offices.first, "file").unwrap() == bytes);
@@ -540,7 +536,7 @@ fn a_change_of_the_mode_moves_no_bytes() {
 /// A file without a name, as many programs make them.
 #[test]
 fn a_file_without_a_name_stays_as_long_as_it_is_open() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let writing = OpenId(1);
     create(&offices.berlin, DIRECT, "file", writing);
     let unlink = Request::Unlink { dir: Handle::ROOT, name: name("file") };
@@ -673,7 +669,7 @@ impl Model {
 #[test]
 fn both_sites_see_the_bytes_of_a_model() {
     for seed in 1..=6_u64 {
-        let offices = Offices::with(options());
+        let offices = Offices::new();
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut model = Model { offices, files: [const { None }; 4], random };
         for _ in 0..4 {
@@ -691,7 +687,7 @@ fn both_sites_see_the_bytes_of_a_model() {
 #[test]
 fn no_line_is_lost_that_both_sites_append() {
     const LINES: usize = 300;
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let before = content(1, SIZE);
     let file = offices.new_file("file", &before);
     let append = |server: &Server, letter: u8| {
@@ -730,7 +726,7 @@ fn no_block_is_lost_that_both_sites_write() {
     const BLOCK: usize = 40_000;
     const BLOCKS: usize = 30;
     for round in 0..6_u8 {
-        let offices = Offices::with(options());
+        let offices = Offices::new();
         let writing = OpenId(50);
         let file = create(&offices.berlin, DIRECT, "file", writing);
         write(&offices.berlin, writing, 0, &content(round, BLOCK)).unwrap();
@@ -767,7 +763,7 @@ fn no_block_is_lost_that_both_sites_write() {
 /// A reader of the first site never sees a byte that is not yet written, or less than before.
 #[test]
 fn a_reader_sees_what_grows_and_nothing_else() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let writing = OpenId(60);
     let file = create(&offices.berlin, DIRECT, "log", writing);
     let whole = content(3, 40 * 9973);
@@ -796,4 +792,41 @@ fn a_reader_sees_what_grows_and_nothing_else() {
             release(&offices.first, reading);
         });
     });
+}
+
+/// The program of a client goes on if the server of its office is killed, and so do its bytes.
+#[test]
+fn what_a_client_writes_stays_too() {
+    let offices = Offices::new();
+    let session = client(&offices.berlin);
+    let [large, small] = [OpenId(5), OpenId(6)];
+    create(&offices.berlin, session, "large", large);
+    create(&offices.berlin, session, "small", small);
+    let bytes = content(1, SIZE);
+    let before = offices.sent();
+    for (part, bytes) in bytes.chunks(WRITE).enumerate() {
+        let offset = (part * WRITE) as u64;
+        let request = Request::Write { open: large, offset, flags: WriteFlags::NONE };
+        ask_with(&offices.berlin, session, request, bytes).unwrap();
+    }
+    assert_eq!(offices.sent() - before, 0, "it is not told before it is looked at");
+    let request = Request::Write { open: small, offset: 0, flags: WriteFlags::NONE };
+    ask_with(&offices.berlin, session, request, b"goes home").unwrap();
+    assert_eq!(offices.sent() - before, 1);
+    assert!(read(&offices.first, "large").unwrap() == bytes);
+    // Now each write is told.
+    let request = Request::Write { open: large, offset: 0, flags: WriteFlags::NONE };
+    ask_with(&offices.berlin, session, request, b"told").unwrap();
+    assert!(&read(&offices.first, "large").unwrap()[..4] == b"told");
+    let third = OpenId(7);
+    create(&offices.berlin, session, "third", third);
+    let request = Request::Write { open: third, offset: 0, flags: WriteFlags::NONE };
+    ask_with(&offices.berlin, session, request, &bytes[..WRITE]).unwrap();
+    offices.berlin.session_service().end_session(session);
+    wait_for("the home is told", || untold(&offices.berlin) == 0);
+    assert!(read(&offices.first, "third").unwrap() == bytes[..WRITE]);
+    assert_eq!(offices.berlin.stays().files, 2);
+    let offices = offices.crash_berlin();
+    assert!(read(&offices.first, "third").unwrap() == bytes[..WRITE]);
+    assert!(read(&offices.berlin, "small").unwrap() == b"goes home");
 }

@@ -14,7 +14,7 @@ use pelago_wire::{
 
 use super::guests::admit;
 use super::line::{Ends, Line, Recalls};
-use super::stays::{self, content, read, write_new};
+use super::stays::{content, read, write_new};
 use super::world::{
     FAR, ask, ask_with, begin, client, founded_with, key, lookup, options, public, refusal,
     sentence, wait_for,
@@ -370,7 +370,7 @@ fn what_one_of_three_takes_back_is_in_force_at_all() {
 /// Bytes of a file of the first site that are at berlin: rome asks the first site.
 #[test]
 fn a_third_site_reads_and_writes_what_stays_at_the_second() {
-    let three = Three::with(&stays::options);
+    let three = Three::with(&options);
     let [first, berlin, rome] = &three.servers;
     let bytes = content(1, 300_000);
     write_new(berlin, "file", &bytes);

@@ -103,8 +103,7 @@ impl Offices {
     /// The second server has these options.
     pub(super) fn with(of_berlin: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let of_first = Options { new_bytes_stay: of_berlin.new_bytes_stay, ..options() };
-        let first = Arc::new(founded_with(&folder, of_first));
+        let first = Arc::new(founded_with(&folder, options()));
         let volume = first.session_service().served().volume;
         first.invite_site("berlin", public(TICKET), FAR).unwrap();
         let berlin = Arc::new(joining(&folder, volume, of_berlin));

@@ -33,10 +33,14 @@ pub enum StayState {
     Given,
     /// The file has got other bytes meanwhile. These are of no file, and stay for people.
     Kept,
+    /// All of them, a few, were sent to the home, whose answer is not known: it has them, or never
+    /// heard of them.
+    Sent,
 }
 
 impl StayState {
-    const ALL: [Self; 5] = [Self::New, Self::Changing, Self::Told, Self::Given, Self::Kept];
+    const ALL: [Self; 6] =
+        [Self::New, Self::Changing, Self::Told, Self::Given, Self::Kept, Self::Sent];
 
     const fn number(self) -> u8 {
         match self {
@@ -45,6 +49,7 @@ impl StayState {
             Self::Told => 3,
             Self::Given => 4,
             Self::Kept => 5,
+            Self::Sent => 6,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::field::{DecodeError, Field, Reader};
 use crate::error::Error;
-use crate::flags::{OpenFlags, WriteFlags};
+use crate::flags::{OpenFlags, PlaceFlags, WriteFlags};
 use crate::leases::Leases;
 use crate::write_era::WriteEra;
 
@@ -54,5 +54,6 @@ flag_sets! {
         passthrough = 8,
     }
     WriteFlags { append = 0, commit = 2, kill_privileges = 8, ; behind = 1 }
+    PlaceFlags { asks = 0, given = 1, kill_privileges = 8, }
     Leases { node = 0, names = 1, changed = 2, made = 3, ; bytes = 4 }
 }

@@ -14,7 +14,9 @@ use crate::access::AccessPage;
 use crate::attr::{Attr, FileKind, NewMode, SetAttr, Time};
 use crate::audit::{AuditPage, AuditPlace};
 use crate::error::Error;
-use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags};
+use crate::flags::{
+    AllocateMode, OpenFlags, PlaceFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags,
+};
 use crate::id::{Cookie, Handle, InodeId, OpenId, SessionId};
 use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
@@ -163,7 +165,9 @@ requests! {
     56 Revoked { parts: RevokedParts, after: Option<[u8; 32]> } -> Revoked;
     57 PassRevocation { sentence: Sentence, end: u64 } -> Unreached;
     58 CharterChanged {} -> Done;
-    59 SetBytes { node: Handle, at: InodeId, size: u64, mtime: Time, since: Time } -> Attr;
+    59 SetBytes {
+        node: Handle, at: InodeId, size: u64, mtime: Time, since: Time, flags: PlaceFlags
+    } -> Attr;
     60 GiveBytes { node: Handle, file: InodeId } -> Attr;
     61 DropBytes { node: Handle, file: InodeId } -> Done;
     72 Servers {} -> Servers;

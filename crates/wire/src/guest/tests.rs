@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::attr::{NewMode, SetTime, Time};
 use crate::audit::AuditPlace;
-use crate::flags::{AllocateMode, SeekFrom, Whence, WriteFlags, XattrFlags};
+use crate::flags::{AllocateMode, PlaceFlags, SeekFrom, Whence, WriteFlags, XattrFlags};
 use crate::id::{Cookie, InodeId, SessionId};
 use crate::lock::{LockKind, LockOwner};
 use crate::name::Name;
@@ -206,6 +206,7 @@ fn others() -> Vec<Case> {
                 size: 1,
                 mtime: Time::default(),
                 since: Time::default(),
+                flags: PlaceFlags::default(),
             },
         ),
         (of_servers, Request::GiveBytes { node: DIR, file: InodeId::ROOT }),

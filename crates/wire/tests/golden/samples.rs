@@ -7,9 +7,9 @@ use pelago_wire::{
     AccessPage, AllocateMode, Asker, Attr, AuditPage, AuditPlace, Buffer, Cookie, DataPath,
     DenialCause, DeniedRight, DirEntry, Entry, FileKind, FileLock, GuestAccess, Handle, Hit,
     InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
-    PassedRevocation, Recalled, RenameFlags, Replayed, Reply, Request, Search, SearchAt,
-    SearchPage, SearchPlace, SeekFrom, SessionId, SetAttr, SetTime, TagPage, Tags, Time, Touched,
-    VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
+    PassedRevocation, PlaceFlags, Recalled, RenameFlags, Replayed, Reply, Request, Search,
+    SearchAt, SearchPage, SearchPlace, SeekFrom, SessionId, SetAttr, SetTime, TagPage, Tags, Time,
+    Touched, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
 };
 
 const NODE: Handle = Handle::at(
@@ -324,6 +324,18 @@ fn searches() -> Vec<(&'static str, Request)> {
                 size: OFFSET,
                 mtime: Time { seconds: 1_700_000_000, nanos: 5 },
                 since: Time { seconds: 1_600_000_000, nanos: 6 },
+                flags: PlaceFlags::default(),
+            },
+        ),
+        (
+            ".flags",
+            Request::SetBytes {
+                node: NODE,
+                at: NODE.ino,
+                size: 0,
+                mtime: Time::default(),
+                since: Time::default(),
+                flags: PlaceFlags { asks: true, given: true, kill_privileges: true },
             },
         ),
         ("", Request::GiveBytes { node: NODE, file: NODE.ino }),

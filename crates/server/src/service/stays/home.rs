@@ -6,11 +6,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pelago_data::OpenKey;
+use pelago_data::{NewPlace, OpenKey};
 use pelago_store::content::ContentFile;
 use pelago_wire::{
-    Attr, Buffer, Bulk, Code, Context, Done, Error, Handle, InodeId, OpenFlags, OpenId, Reply,
-    Request, SessionId, Touches, limits,
+    Attr, Buffer, Bulk, Code, Context, Done, Error, Handle, InodeId, OpenFlags, OpenId, PlaceFlags,
+    Reply, Request, SessionId, Time, Touches, limits,
 };
 
 use super::opening::direct;
@@ -29,8 +29,10 @@ enum Need {
     Read,
     /// To have them here.
     Here,
-    /// That there are none any more.
-    Empty,
+    /// That nothing is written there any more: the request empties the file.
+    Given,
+    /// That those that were written are safe.
+    Safe,
 }
 
 impl Dispatcher {
@@ -65,9 +67,9 @@ impl Dispatcher {
             if let Ok(Some(node)) = self.parts.opens.bytes_at(open) {
                 match need {
                     Need::Read => self.read_elsewhere(context, open, node, submission),
-                    Need::Here | Need::Empty => {
-                        self.after_homecoming(context, file, node, need, submission);
-                    }
+                    Need::Safe => self.sync_elsewhere(context, open, node, submission),
+                    Need::Here => self.after_homecoming(context, file, node, submission),
+                    Need::Given => self.after_giving_there(context, file, node, submission),
                 }
                 return ControlFlow::Break(None);
             }
@@ -83,12 +85,12 @@ impl Dispatcher {
         submission: Submission<'a>,
     ) -> Diverted<'a> {
         let (file, need) = match &submission.request {
-            Request::Open { node, flags, .. } if flags.truncate => (*node, Some(Need::Empty)),
+            Request::Open { node, flags, .. } if flags.truncate => (*node, Some(Need::Given)),
             Request::Open { node, flags, .. } | Request::Reopen { node, flags, .. } => {
                 (*node, flags.write.then_some(Need::Here))
             }
             Request::SetAttr { node, open: None, set } if set.size == Some(0) => {
-                (*node, Some(Need::Empty))
+                (*node, Some(Need::Given))
             }
             Request::SetAttr { node, open: None, set } if set.size.is_some() => {
                 (*node, Some(Need::Here))
@@ -100,14 +102,24 @@ impl Dispatcher {
         }
         let stored = self.parts.shard.stored_node(file).ok();
         let Some(node) = stored.and_then(|stored| stored.rnode.bytes_at) else {
-            return ControlFlow::Continue(submission);
+            return self.dispatch_unless_away(context, file, need, submission);
         };
         let is_open = submission.request.opens().made().is_some();
+        let has_bytes = asking == Some(node.site());
         match need {
             // The site that has the bytes goes on writing there.
-            Some(Need::Here) if is_open && asking == Some(node.site()) => {}
-            Some(need) => {
-                self.after_homecoming(context, file, node, need, submission);
+            Some(Need::Here) if is_open && has_bytes => {}
+            Some(Need::Given) if has_bytes => {
+                // It writes nothing there any more.
+                self.empty_given(Parked::new(context, submission), file, node);
+                return ControlFlow::Break(None);
+            }
+            Some(Need::Given) => {
+                self.after_giving_there(context, file, node, submission);
+                return ControlFlow::Break(None);
+            }
+            Some(Need::Here | Need::Read | Need::Safe) => {
+                self.after_homecoming(context, file, node, submission);
                 return ControlFlow::Break(None);
             }
             None => {}
@@ -121,6 +133,97 @@ impl Dispatcher {
         let here = Submission { request, bulk, later: &mut direct_later };
         let answer = self.dispatch_local(context, here);
         ControlFlow::Break(answer.map(|result| result.map(direct)))
+    }
+
+    /// Carries out a request for an own file whose bytes are here. If it ends the lease of another
+    /// site, that may say then that it has them: the request is carried out again, after they were
+    /// given.
+    fn dispatch_unless_away<'a>(
+        self: &Arc<Self>,
+        context: &Context,
+        file: Handle,
+        need: Option<Need>,
+        submission: Submission<'a>,
+    ) -> Diverted<'a> {
+        let is_open = submission.request.opens().made().is_some();
+        let cuts = need == Some(Need::Given) || need == Some(Need::Here) && !is_open;
+        if !cuts || self.leases.writers() == 0 {
+            return ControlFlow::Continue(submission);
+        }
+        let parked = Parked::new(context, submission);
+        self.dispatch_and_repeat(file, parked);
+        ControlFlow::Break(None)
+    }
+
+    /// Carries out a request for an own file, again if it finds that the bytes are elsewhere.
+    fn dispatch_and_repeat(self: &Arc<Self>, file: Handle, parked: Parked) {
+        let Parked { context, request, bytes, done } = parked;
+        let this = Arc::clone(self);
+        let again = request.clone();
+        let answered: Done = Box::new(move |result| {
+            let is_refused = result.as_ref().is_err_and(|error| error.code == Code::HostDown);
+            if !is_refused || this.node_elsewhere(file).is_none() {
+                return done(result);
+            }
+            Parked { context, request: again, bytes, done }.go_on_here(&this);
+        });
+        self.do_here(&context, request, answered);
+    }
+
+    /// Returns the node of another site that has the bytes of an own file.
+    fn node_elsewhere(&self, file: Handle) -> Option<InodeId> {
+        self.parts.shard.stored_node(file).ok().and_then(|stored| stored.rnode.bytes_at)
+    }
+
+    /// Carries out a request that empties a file whose bytes are at another site, once nothing is
+    /// written there any more.
+    fn after_giving_there(
+        self: &Arc<Self>,
+        context: &Context,
+        file: Handle,
+        node: InodeId,
+        submission: Submission<'_>,
+    ) {
+        let parked = Parked::new(context, submission);
+        let this = Arc::clone(self);
+        let then: OnDone = Box::new(move |given| match given {
+            Ok(()) => this.empty_given(parked, file, node),
+            Err(error) => (parked.done)(Err(error)),
+        });
+        self.when_home(file, node, Need::Given, then);
+    }
+
+    /// Carries out a request that empties a file. Nothing is written any more into the node of
+    /// another site that has the bytes. That node goes afterwards.
+    fn empty_given(self: &Arc<Self>, parked: Parked, file: Handle, node: InodeId) {
+        let Parked { context, request, bytes, done } = parked;
+        self.parts.opens.begin_giving(file.ino, node);
+        let this = Arc::clone(self);
+        let emptied: Done = Box::new(move |result| {
+            this.parts.opens.end_giving(file.ino);
+            if result.is_ok() && this.node_elsewhere(file) != Some(node) {
+                this.drop_when_safe(file, node);
+            }
+            done(result);
+        });
+        self.dispatch_and_repeat(file, Parked { context, request, bytes, done: emptied });
+    }
+
+    /// Says to the site of a node that its bytes are not needed any more, once that is safe. If it
+    /// does not hear of it, it asks.
+    fn drop_when_safe(self: &Arc<Self>, file: Handle, node: InodeId) {
+        let this = Arc::clone(self);
+        let safe = move |safe: Result<(), Error>| {
+            let Ok(upstream) = this.parts.sites.upstream(node.site()) else { return };
+            if safe.is_ok() {
+                let request = Request::DropBytes { node: Handle::own(node), file: file.ino };
+                let ended: Done = Box::new(|_dropped| {});
+                upstream.ask(&Context::direct(0, 0), request, Bulk::None, ended);
+            }
+        };
+        let durability = &self.parts.durability;
+        let invalidations = durability.invalidations();
+        durability.when_safe(durability.done(), invalidations, Box::new(safe));
     }
 
     /// Ends the open of a node that was made for reads of an own file.
@@ -141,19 +244,56 @@ impl Dispatcher {
         submission: Submission<'_>,
     ) {
         let parked = Parked::new(context, submission);
-        let upstream = match self.parts.sites.upstream(node.site()) {
-            Ok(upstream) => upstream,
-            Err(error) => return (parked.done)(Err(error)),
-        };
-        if upstream.has_open(open.session, open.open) {
-            return self.read_opened(&upstream, open, parked, READ_ATTEMPTS);
-        }
         let this = Arc::clone(self);
-        let there = Arc::clone(&upstream);
-        let opened: OnDone = Box::new(move |opened| match opened {
-            Ok(()) => this.read_opened(&there, open, parked, READ_ATTEMPTS),
+        self.open_elsewhere(context, open, node, move |opened| match opened {
+            Ok(upstream) => this.read_opened(&upstream, open, parked, READ_ATTEMPTS),
             Err(error) => (parked.done)(Err(error)),
         });
+    }
+
+    /// Makes the bytes of an own file safe that another site has, and then the file itself.
+    fn sync_elsewhere(
+        self: &Arc<Self>,
+        context: &Context,
+        open: OpenKey,
+        node: InodeId,
+        submission: Submission<'_>,
+    ) {
+        let parked = Parked::new(context, submission);
+        let this = Arc::clone(self);
+        self.open_elsewhere(context, open, node, move |opened| {
+            let Parked { context, request, done, .. } = parked;
+            let upstream = match opened {
+                Ok(upstream) => upstream,
+                Err(error) => return done(Err(error)),
+            };
+            let here = request.clone();
+            let synced: Done = Box::new(move |result| match result {
+                Ok(_) => this.do_here(&context, here, done),
+                Err(error) => done(Err(of_lost_node(error))),
+            });
+            upstream.ask(&of_part(&context), request, Bulk::None, synced);
+        });
+    }
+
+    /// Opens the node that has the bytes of an own file, under the number of an open of the file,
+    /// and calls `then`.
+    fn open_elsewhere(
+        self: &Arc<Self>,
+        context: &Context,
+        open: OpenKey,
+        node: InodeId,
+        then: impl FnOnce(Result<Arc<Upstream>, Error>) + Send + 'static,
+    ) {
+        let upstream = match self.parts.sites.upstream(node.site()) {
+            Ok(upstream) => upstream,
+            Err(error) => return then(Err(error)),
+        };
+        if upstream.has_open(open.session, open.open) {
+            return then(Ok(upstream));
+        }
+        let there = Arc::clone(&upstream);
+        let opened: OnDone = Box::new(move |opened| then(opened.map(|()| there)));
         if !self.parts.sites.homecomings.begin_opening(open, opened) {
             return;
         }
@@ -215,13 +355,12 @@ impl Dispatcher {
         left.min(u64::from(*size)).min(limits::IO_BYTES as u64)
     }
 
-    /// Carries a request out once the bytes of the file are here, or the file is empty.
+    /// Carries a request out once the bytes of the file are here.
     fn after_homecoming(
         self: &Arc<Self>,
         context: &Context,
         file: Handle,
         node: InodeId,
-        need: Need,
         submission: Submission<'_>,
     ) {
         let parked = Parked::new(context, submission);
@@ -230,6 +369,11 @@ impl Dispatcher {
             Ok(()) => parked.go_on_here(&this),
             Err(error) => (parked.done)(Err(error)),
         });
+        self.when_home(file, node, Need::Here, then);
+    }
+
+    /// Calls `then` once the bytes of a file have come home, or were given.
+    fn when_home(self: &Arc<Self>, file: Handle, node: InodeId, need: Need, then: OnDone) {
         let until = Instant::now() + PATIENCE;
         match self.parts.sites.homecomings.wait(file.ino, until, then) {
             Ok(Coming::UnderWay) => {}
@@ -253,31 +397,41 @@ impl Dispatcher {
         }
     }
 
-    /// Brings the bytes of a file home, or empties it. Blocks.
+    /// Brings the bytes of a file home, or has the other site write nothing there any more. Blocks.
+    /// If they are not there any more, this does nothing.
     fn bring_home(self: &Arc<Self>, file: Handle, node: InodeId, need: Need) -> Result<(), Error> {
         let upstream = self.parts.sites.upstream(node.site())?;
+        // If a loss of power made this site forget the place, the other one must still take the
+        // bytes for its own.
+        self.when_home_is_safe()?;
         let give = Request::GiveBytes { node: Handle::own(node), file: file.ino };
         let given = wait(|done| upstream.ask(&Context::direct(0, 0), give, Bulk::None, done));
-        let Reply::Attr(given) = given.map_err(of_lost_node)? else {
-            return Err(lost_bytes());
+        let given = match given {
+            Ok(Reply::Attr(given)) => given,
+            _ if self.node_elsewhere(file) != Some(node) => return Ok(()),
+            Ok(_) => return Err(lost_bytes()),
+            Err(error) => return Err(of_lost_node(error)),
         };
         let opens = &self.parts.opens;
-        match need {
-            Need::Empty => opens.empty_home(file, node)?,
-            Need::Read | Need::Here => {
-                let mut fill = |content: &ContentFile| self.pull(&upstream, file, &given, content);
-                opens.bring_home(file, node, &mut fill)?;
-            }
+        // What the other site could not tell. The bytes may not come, because the line is cut.
+        let Attr { size, mtime, .. } = given;
+        let flags = PlaceFlags { given: true, ..PlaceFlags::default() };
+        let place = NewPlace { node, size, mtime, since: Time::default(), flags };
+        let mut result = opens.set_bytes_at(file, &place).map(drop);
+        if result.is_ok() && need == Need::Here {
+            let mut fill = |content: &ContentFile| self.pull(&upstream, file, &given, content);
+            result = opens.bring_home(file, node, &mut fill);
         }
-        self.when_home_is_safe()?;
-        let dropped = Request::DropBytes { node: Handle::own(node), file: file.ino };
-        // The other site asks later if it has not heard of it.
-        upstream.ask(&Context::direct(0, 0), dropped, Bulk::None, Box::new(|_dropped| {}));
+        match result {
+            Ok(()) if need == Need::Here => self.drop_when_safe(file, node),
+            Err(error) if !matches!(error.code, Code::Exists | Code::Stale) => return Err(error),
+            _ => {}
+        }
         Ok(())
     }
 
     /// Waits until all is safe that was done.
-    fn when_home_is_safe(&self) -> Result<(), Error> {
+    pub(super) fn when_home_is_safe(&self) -> Result<(), Error> {
         let (sender, safe) = mpsc::channel();
         let durability = &self.parts.durability;
         let answer = move |result: Result<(), Error>| {
@@ -352,7 +506,8 @@ const PULLED_BYTES: u32 = 256 << 10;
 fn need_of_open(request: &Request) -> Option<Need> {
     match request {
         Request::Read { .. } | Request::Seek { .. } => Some(Need::Read),
-        Request::SetAttr { set, .. } if set.size == Some(0) => Some(Need::Empty),
+        Request::Fsync { .. } => Some(Need::Safe),
+        Request::SetAttr { set, .. } if set.size == Some(0) => Some(Need::Given),
         Request::SetAttr { set, .. } => set.size.map(|_| Need::Here),
         _ => match request.touches() {
             Touches::Bytes(_) => Some(Need::Here),

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use pelago_data::OpenKey;
 use pelago_wire::{
     Attr, Code, Context, DataPath, Done, Error, Handle, InodeId, OpenFlags, Reply, Request,
-    SessionId,
 };
 
 use super::writer::{here, made_open};
@@ -103,12 +102,15 @@ impl Dispatcher {
             done(result);
         });
         let parked = Parked { context, request, bytes, done: noted };
+        let Some(node) = self.parts.sites.stays.node_of(file) else {
+            return self.pass_parked(parked, file.site());
+        };
         let this = Arc::clone(self);
         let told = move |told: Result<(), Error>| match told {
             Ok(()) => this.pass_parked(parked, file.site()),
             Err(error) => (parked.done)(Err(error)),
         };
-        self.tell(file, Box::new(told));
+        self.tell(node, Box::new(told));
     }
 
     /// Calls `then` once nothing is written here any more into the bytes of a file, which its home
@@ -128,12 +130,18 @@ impl Dispatcher {
         let late = Arc::clone(&parked);
         let quiet = Box::new(move || {
             let Some((parked, then)) = late.lock().take() else { return };
-            if let Some(row) = this.parts.sites.stays.give(node) {
-                this.put_stay(node, &row);
-            }
-            this.leave_stay(file);
-            this.parts.sites.stays.open_gate(node);
-            then(&this, parked);
+            let again = Arc::clone(&this);
+            // First, so that it cannot arrive after the file was emptied. If it is not told now, it
+            // is later, and counts only if the file was not emptied.
+            let told = move |_told: Result<(), Error>| {
+                if let Some(row) = again.parts.sites.stays.give(node) {
+                    again.put_stay(node, &row);
+                }
+                again.leave_stay(file);
+                again.parts.sites.stays.open_gate(node);
+                then(&again, parked);
+            };
+            this.tell(node, Box::new(told));
         });
         if !stays.close_gate(node, quiet)
             && let Some((parked, _)) = parked.lock().take()
@@ -174,11 +182,7 @@ impl Dispatcher {
             Reply::Opened { attr, .. } => (file.unwrap_or_else(|| Handle::own(attr.ino)), *attr),
             _ => return done(Ok(reply)),
         };
-        let may_stay = is_empty
-            && attr.size == 0
-            && flags.write
-            && !flags.sync
-            && context.session == SessionId::DIRECT;
+        let may_stay = is_empty && attr.size == 0 && flags.write && !flags.sync;
         let remote = RemoteOpen { file, flags, empty_since: may_stay.then_some(attr.mtime) };
         let Some(node) = self.parts.sites.stays.add_open(open, remote) else {
             return done(Ok(reply));

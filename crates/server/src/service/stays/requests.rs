@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use pelago_data::NewPlace;
 use pelago_store::clock;
+use pelago_store::rows::StayState;
 use pelago_wire::{Code, Context, Done, Error, Handle, InodeId, Reply, Request};
 
 use super::super::execute::Executor;
 use super::super::{ErrorReport, OpResult, Outcome};
 use super::{Dispatcher, Diverted, Submission, of_part};
+use crate::completion::deliver;
 
 impl Dispatcher {
     /// Has a request for bytes that are here carried out once no change of them is under way.
@@ -20,6 +22,7 @@ impl Dispatcher {
     ) -> Diverted<'a> {
         if let Request::SetBytes { .. } = submission.request {
             self.watch_stays();
+            return self.answer_when_safe(context, submission);
         }
         let Request::GiveBytes { node, .. } = submission.request else {
             return ControlFlow::Continue(submission);
@@ -43,7 +46,9 @@ impl Dispatcher {
                 opened.parts.sites.stays.open_gate(node.ino);
                 done(result);
             });
-            this.do_here(&context, request, given);
+            // What is being told must not arrive after the bytes. The answer has the rest.
+            let again = Arc::clone(&this);
+            this.tell(node.ino, Box::new(move |_told| again.do_here(&context, request, given)));
         });
         if !self.parts.sites.stays.close_gate(node.ino, quiet)
             && let Some(done) = parked.lock().take()
@@ -51,6 +56,33 @@ impl Dispatcher {
             // It is asked again.
             done(Err(Code::Busy.into()));
         }
+        ControlFlow::Break(None)
+    }
+
+    /// Carries out a SetBytes. The other site drops bytes when it hears that the file is gone or
+    /// has others: it must not hear that before it is safe.
+    fn answer_when_safe<'a>(
+        self: &Arc<Self>,
+        context: &Context,
+        submission: Submission<'a>,
+    ) -> Diverted<'a> {
+        let Submission { request, bulk, later } = submission;
+        let this = Arc::clone(self);
+        let done = later();
+        let invalidations = self.parts.durability.invalidations();
+        let answered: Done = Box::new(move |result| {
+            let is_final = |error: &Error| matches!(error.code, Code::Exists | Code::Stale);
+            if !result.as_ref().is_err_and(is_final) {
+                return done(result);
+            }
+            let durability = &this.parts.durability;
+            let safe = move |safe: Result<(), Error>| done(safe.and(result));
+            durability.when_safe(durability.done(), invalidations, Box::new(safe));
+        });
+        let context = *context;
+        deliver(answered, |later| {
+            self.dispatch_local(&context, Submission { request, bulk, later })
+        });
         ControlFlow::Break(None)
     }
 }
@@ -65,9 +97,6 @@ impl Executor<'_> {
     /// Records where the bytes of a file of this site are.
     pub(in crate::service) fn set_bytes(&self, file: Handle, place: &NewPlace) -> OpResult {
         let site = self.asking_site()?;
-        if !self.parts.sites.new_bytes_stay {
-            return Err(Error::from(Code::NotSupported).into());
-        }
         if place.node.site() != site || file.ino.site() != self.parts.sites.own() {
             return Err(Error::from(Code::Invalid).into());
         }
@@ -97,6 +126,11 @@ impl Executor<'_> {
         match self.expect_bytes_of(node, file) {
             Err(error) if error.code == Code::Stale => return Ok(Reply::Done.into()),
             other => other?,
+        }
+        let row = self.parts.sites.stays.row(node);
+        if row.is_some_and(|row| row.state == StayState::Kept) {
+            // They are not those of the file.
+            return Ok(Reply::Done.into());
         }
         if self.parts.shard.end_stay(node, clock::now())? {
             (self.parts.notify_orphans)();

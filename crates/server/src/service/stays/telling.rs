@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use pelago_store::clock;
 use pelago_store::rows::{StayRow, StayState};
-use pelago_wire::{Bulk, Code, Context, Done, Error, Handle, InodeId, Reply, Request, Time};
+use pelago_wire::{
+    Bulk, Code, Context, Done, Error, Handle, InodeId, PlaceFlags, Reply, Request, Time,
+};
 
 use super::{Dispatcher, lost_bytes};
 use crate::stays::{News, OnTold};
@@ -22,9 +24,9 @@ const ASK_INTERVAL: Duration = Duration::from_secs(60);
 const ASK_AT_ONCE: usize = 64;
 
 impl Dispatcher {
-    /// Tells the home of a file what was written here, and calls `then` once it knows.
-    pub(in crate::service) fn tell(self: &Arc<Self>, file: InodeId, then: OnTold) {
-        let (news, then) = self.parts.sites.stays.begin_telling(file, then);
+    /// Tells the home of the file of a node what was written here, and calls `then` once it knows.
+    pub(in crate::service) fn tell(self: &Arc<Self>, node: InodeId, then: OnTold) {
+        let (news, then) = self.parts.sites.stays.begin_telling(node, then);
         if let Some(then) = then {
             return then(Ok(()));
         }
@@ -33,27 +35,39 @@ impl Dispatcher {
         }
     }
 
-    fn tell_news(self: &Arc<Self>, news: News) {
-        let News { node, row } = news;
+    /// Tells the home of a file these news.
+    pub(super) fn tell_news(self: &Arc<Self>, news: News) {
+        match self.parts.sites.upstream(news.row.file.ino.site()) {
+            // The bytes may be on their way still.
+            Ok(upstream) if news.row.state == StayState::Sent => {
+                let this = Arc::clone(self);
+                upstream.when_settled(Box::new(move || this.tell_now(news)));
+            }
+            _ => self.tell_now(news),
+        }
+    }
+
+    fn tell_now(self: &Arc<Self>, news: News) {
+        let News { node, row, kills_privileges } = news;
         let waiting = self.parts.sites.stays.take_waiting(node);
         let attr = match self.parts.shard.attr(Handle::own(node)) {
             Ok(attr) => attr,
             // An error of this site says nothing about the file.
             Err(error) => {
                 tracing::error!(%error, %node, "what was written here cannot be told");
-                return self.told(node, Err(lost_bytes()), waiting);
+                return self.told(news, Err(lost_bytes()), waiting);
             }
         };
         let upstream = match self.parts.sites.upstream(row.file.ino.site()) {
             Ok(upstream) => upstream,
-            Err(error) => return self.told(node, Err(error), waiting),
+            Err(error) => return self.told(news, Err(error), waiting),
         };
         let this = Arc::clone(self);
         let size = attr.size;
         let answered: Done = Box::new(move |result| match result {
-            Ok(Reply::Attr(_)) => this.told(node, Ok(size), waiting),
-            Ok(_) => this.told(node, Err(Code::Io.into()), waiting),
-            Err(error) => this.told(node, Err(error), waiting),
+            Ok(Reply::Attr(_)) => this.told(news, Ok(size), waiting),
+            Ok(_) => this.told(news, Err(Code::Io.into()), waiting),
+            Err(error) => this.told(news, Err(error), waiting),
         });
         let request = Request::SetBytes {
             node: row.file,
@@ -61,27 +75,46 @@ impl Dispatcher {
             size,
             mtime: attr.mtime,
             since: row.since,
+            flags: PlaceFlags {
+                asks: false,
+                given: row.state == StayState::Given,
+                kill_privileges: kills_privileges,
+            },
         };
         upstream.ask(&Context::direct(0, 0), request, Bulk::None, answered);
     }
 
-    /// Handles the answer of a home.
-    fn told(self: &Arc<Self>, node: InodeId, result: Result<u64, Error>, waiting: Vec<OnTold>) {
+    /// Handles the answer of a home to these news.
+    pub(super) fn told(
+        self: &Arc<Self>,
+        news: News,
+        result: Result<u64, Error>,
+        waiting: Vec<OnTold>,
+    ) {
         let stays = &self.parts.sites.stays;
-        let answer = match result {
-            Ok(_) => Ok(()),
-            Err(error) if error.code == Code::Exists => {
+        let node = news.node;
+        let state = stays.row(node).map(|row| row.state);
+        let answer = match (result, state) {
+            (Ok(_), _) => Ok(()),
+            // The home has taken them, or has emptied the file; or it got them as a whole.
+            (Err(error), Some(StayState::Given | StayState::Sent))
+                if error.code == Code::Exists =>
+            {
+                self.end_stay(node);
+                Ok(())
+            }
+            (Err(error), _) if error.code == Code::Exists => {
                 self.keep_stay(node);
                 Err(lost_bytes())
             }
-            Err(error) if error.code == Code::Stale => {
+            (Err(error), _) if error.code == Code::Stale => {
                 // The file is gone, and its bytes with it.
                 self.end_stay(node);
                 Ok(())
             }
-            Err(error) => Err(error),
+            (Err(error), _) => Err(error),
         };
-        let (row, next) = stays.end_telling(node, result.ok());
+        let (row, next) = stays.end_telling(news, result.ok());
         if let Some(row) = row {
             self.put_stay(node, &row);
         }
@@ -146,7 +179,12 @@ impl Dispatcher {
     /// Tells other sites which bytes are not needed any more, because the files of this site that
     /// had them are gone.
     fn drop_freed(self: &Arc<Self>) {
-        for freed in self.parts.shard.take_freed() {
+        let all = self.parts.shard.take_freed();
+        // A loss of power here must not bring a file back whose bytes are gone.
+        if !all.is_empty() && self.when_home_is_safe().is_err() {
+            return all.into_iter().for_each(|freed| self.parts.shard.put_freed(freed));
+        }
+        for freed in all {
             match self.parts.shard.is_gone(freed.file) {
                 Ok(true) => {}
                 // It may come back for a moment, or the table could not be asked.
@@ -163,7 +201,7 @@ impl Dispatcher {
     }
 
     fn ask_if_needed(self: &Arc<Self>, asked: News) {
-        let News { node, row } = asked;
+        let News { node, row, .. } = asked;
         let Ok(upstream) = self.parts.sites.upstream(row.file.ino.site()) else { return };
         if upstream.is_silent() {
             return;
@@ -179,7 +217,7 @@ impl Dispatcher {
                 // has no other bytes.
                 (Code::Exists, StayState::Told) => {
                     this.parts.sites.stays.tell_again(node);
-                    this.tell(row.file.ino, Box::new(|_told| {}));
+                    this.tell(node, Box::new(|_told| {}));
                 }
                 _ => {}
             }
@@ -190,6 +228,7 @@ impl Dispatcher {
             size: row.told_size,
             mtime: Time::default(),
             since: row.since,
+            flags: PlaceFlags { asks: true, ..PlaceFlags::default() },
         };
         upstream.ask(&Context::direct(0, 0), request, Bulk::None, answered);
     }
@@ -206,9 +245,14 @@ fn watch(dispatcher: &Weak<Dispatcher>) {
         if *dispatcher.stopped.read() {
             return;
         }
-        for file in dispatcher.parts.sites.stays.untold() {
-            dispatcher.tell(file, Box::new(|_told| {}));
+        for node in dispatcher.parts.sites.stays.untold() {
+            dispatcher.tell(node, Box::new(|_told| {}));
         }
+        let stuck = dispatcher.parts.sites.stays.take_stuck(|site| {
+            let upstream = dispatcher.parts.sites.upstream(site);
+            upstream.is_ok_and(|upstream| upstream.is_silent())
+        });
+        stuck.into_iter().for_each(|then| then(Err(Code::HostDown.into())));
         dispatcher.drop_freed();
         let is_due = asked_at.is_none_or(|at| at.elapsed() >= ASK_INTERVAL);
         if to_ask.is_empty() && is_due {

@@ -12,7 +12,7 @@ use pelago_wire::{
 };
 
 use super::{Dispatcher, Diverted, Parked, Submission, of_part, opens_of};
-use crate::stays::{Gate, OnTold, RemoteOpen};
+use crate::stays::{Gate, News, OnTold, RemoteOpen};
 
 /// The bytes of a file and their node here.
 #[derive(Debug, Clone, Copy)]
@@ -112,7 +112,8 @@ impl Dispatcher {
     ) -> Diverted<'a> {
         let stays = &self.parts.sites.stays;
         match stays.begin_change(staying.node) {
-            Gate::Begun => {}
+            Gate::Begun(None) => {}
+            Gate::Begun(Some(row)) => self.put_stay(staying.node, &row),
             Gate::Gone => return ControlFlow::Continue(submission),
             Gate::Closed => {
                 let parked = Parked::new(context, submission);
@@ -122,13 +123,14 @@ impl Dispatcher {
             }
         }
         let Submission { request, bulk, later } = submission;
+        let kills = kills_privileges(&request);
         let mut changed_later = || -> Done {
             let this = Arc::clone(self);
             let done = later();
             Box::new(move |result| {
-                this.parts.sites.stays.end_change(staying.node);
+                this.parts.sites.stays.end_change(staying.node, kills);
                 match result.is_ok() && !this.may_tell_later(staying, open) {
-                    true => this.tell(staying.file, Box::new(move |told| done(told.and(result)))),
+                    true => this.tell(staying.node, Box::new(move |told| done(told.and(result)))),
                     false => done(result),
                 }
             })
@@ -137,21 +139,20 @@ impl Dispatcher {
         let Some(result) = self.dispatch_local(context, here) else {
             return ControlFlow::Break(None);
         };
-        stays.end_change(staying.node);
+        stays.end_change(staying.node, kills);
         if result.is_err() || self.may_tell_later(staying, open) {
             return ControlFlow::Break(Some(result));
         }
         let done = later();
-        self.tell(staying.file, Box::new(move |told| done(told.and(result))));
+        self.tell(staying.node, Box::new(move |told| done(told.and(result))));
         ControlFlow::Break(None)
     }
 
     /// Returns whether the home of a file need not know yet what is written through an open: nobody
-    /// else looks at it without a recall, and the program ends with this process.
+    /// else looks at it without a recall, and the next run tells what this one has not.
     fn may_tell_later(&self, staying: StayingFile, open: OpenKey) -> bool {
         let upstream = self.parts.sites.upstream(staying.home());
-        open.session == SessionId::DIRECT
-            && upstream.is_ok_and(|upstream| upstream.has_bytes(open.session, open.open))
+        upstream.is_ok_and(|upstream| upstream.has_bytes(open.session, open.open))
     }
 
     /// Truncates or extends bytes that are here. Other attributes are set at the home.
@@ -170,7 +171,8 @@ impl Dispatcher {
         let cut = SetAttr { size: set.size, ..SetAttr::default() };
         let stays = &self.parts.sites.stays;
         match stays.begin_change(staying.node) {
-            Gate::Begun => {}
+            Gate::Begun(None) => {}
+            Gate::Begun(Some(row)) => self.put_stay(staying.node, &row),
             Gate::Gone => return ControlFlow::Continue(submission),
             Gate::Closed => {
                 let parked = Parked::new(context, submission);
@@ -182,8 +184,9 @@ impl Dispatcher {
         let done = (submission.later)();
         let this = Arc::clone(self);
         let context = *context;
+        let kills = set.kill_privileges;
         let is_cut: Done = Box::new(move |result| {
-            this.parts.sites.stays.end_change(staying.node);
+            this.parts.sites.stays.end_change(staying.node, kills);
             if let Err(error) = result {
                 return done(Err(error));
             }
@@ -201,7 +204,7 @@ impl Dispatcher {
             };
             match this.may_tell_later(staying, open) {
                 true => go_on(Ok(())),
-                false => this.tell(staying.file, Box::new(go_on)),
+                false => this.tell(staying.node, Box::new(go_on)),
             }
         });
         let node = Handle::own(staying.node);
@@ -240,7 +243,7 @@ impl Dispatcher {
         let this = Arc::clone(self);
         let flushed: Done = Box::new(move |result| match result {
             Ok(_) if this.is_small(staying, open) => this.send_small(&context, staying, open, told),
-            Ok(_) => this.tell(staying.file, told),
+            Ok(_) => this.tell(staying.node, told),
             Err(error) => told(Err(error)),
         });
         let flush = Request::Flush { open: open.open, owner: None };
@@ -254,10 +257,13 @@ impl Dispatcher {
         let is_new = row.is_some_and(|row| row.state == StayState::New);
         let attr = self.parts.shard.attr(Handle::own(staying.node));
         let is_small = attr.is_ok_and(|attr| attr.size <= limits::STAY_LEAST_BYTES as u64);
-        is_new && is_small && self.may_tell_later(staying, open)
+        // The own mount's goes under the lease, or not at all.
+        let is_own = open.session == SessionId::DIRECT;
+        is_new && is_small && is_own && self.may_tell_later(staying, open)
     }
 
-    /// Sends the bytes of a small file to its home, which has all of it then.
+    /// Sends the bytes of a small file to its home, which has all of it then. This is a telling as
+    /// any other: what else would tell the home waits for it.
     fn send_small(
         self: &Arc<Self>,
         context: &Context,
@@ -265,51 +271,63 @@ impl Dispatcher {
         open: OpenKey,
         then: OnTold,
     ) {
+        let stays = &self.parts.sites.stays;
+        let (news, then) = stays.begin_telling(staying.node, then);
+        if let Some(then) = then {
+            return then(Ok(()));
+        }
+        let Some(news) = news else { return };
         let this = Arc::clone(self);
         let context = of_part(context);
-        let then = Arc::new(parking_lot::Mutex::new(Some(then)));
-        let late = Arc::clone(&then);
-        let quiet = Box::new(move || {
-            let Some(then) = late.lock().take() else { return };
-            let size = limits::STAY_LEAST_BYTES as u32;
-            let read = this.parts.opens.read(open, 0, size, MayBlock::Yes, None);
-            let bytes = match read {
-                Ok(bytes) => bytes.into_bytes(),
-                Err(_) => {
-                    this.parts.sites.stays.open_gate(staying.node);
-                    return this.tell(staying.file, then);
-                }
-            };
-            let upstream = match this.parts.sites.upstream(staying.home()) {
-                Ok(upstream) => upstream,
-                Err(error) => {
-                    this.parts.sites.stays.open_gate(staying.node);
-                    return then(Err(error));
-                }
-            };
-            let again = Arc::clone(&this);
-            let sent: Done = Box::new(move |result| match result {
-                Ok(_) => {
-                    again.end_stay(staying.node);
-                    then(Ok(()));
-                }
-                Err(error) => {
-                    again.parts.sites.stays.open_gate(staying.node);
-                    then(Err(error));
-                }
-            });
-            if bytes.is_empty() {
-                return sent(Ok(Reply::Done));
-            }
-            let write = Request::Write { open: open.open, offset: 0, flags: WriteFlags::NONE };
-            upstream.ask(&context, write, Bulk::Owned(bytes), sent);
-        });
-        if !self.parts.sites.stays.close_gate(staying.node, quiet)
-            && let Some(then) = then.lock().take()
-        {
-            // They are being given to the home, or sent.
-            self.tell(staying.file, then);
+        let quiet = Box::new(move || this.send_all(&context, staying, open, news));
+        if !stays.close_gate(staying.node, quiet) {
+            // They are being given to the home.
+            self.tell_news(news);
         }
+    }
+
+    /// Sends all bytes of a node, which nothing changes meanwhile, and removes it.
+    fn send_all(
+        self: &Arc<Self>,
+        context: &Context,
+        staying: StayingFile,
+        open: OpenKey,
+        news: News,
+    ) {
+        let stays = &self.parts.sites.stays;
+        let size = limits::STAY_LEAST_BYTES as u32;
+        let read = self.parts.opens.read(open, 0, size, MayBlock::Yes, None);
+        let upstream = self.parts.sites.upstream(staying.home());
+        let (Ok(bytes), Ok(upstream)) = (read, upstream) else {
+            stays.open_gate(staying.node);
+            return self.tell_news(news);
+        };
+        let bytes = bytes.into_bytes();
+        let this = Arc::clone(self);
+        let sent: Done = Box::new(move |result| match result {
+            // Who waits is answered by the removal.
+            Ok(_) => this.end_stay(staying.node),
+            Err(error) => {
+                let stays = &this.parts.sites.stays;
+                if !may_have_arrived(error)
+                    && let Some(row) = stays.set_sent(staying.node, false)
+                {
+                    this.put_stay(staying.node, &row);
+                }
+                stays.open_gate(staying.node);
+                let waiting = stays.take_waiting(staying.node);
+                this.told(news, Err(error), waiting);
+            }
+        });
+        if bytes.is_empty() && !news.kills_privileges {
+            return sent(Ok(Reply::Done));
+        }
+        if let Some(row) = stays.set_sent(staying.node, true) {
+            self.put_stay(staying.node, &row);
+        }
+        let flags = WriteFlags { kill_privileges: news.kills_privileges, ..WriteFlags::NONE };
+        let write = Request::Write { open: open.open, offset: 0, flags };
+        upstream.ask(context, write, Bulk::Owned(bytes), sent);
     }
 
     /// Makes what a program has written safe: the bytes here, and what its home knows of them.
@@ -333,7 +351,7 @@ impl Dispatcher {
                 Ok(()) => again.do_there(&context, staying.home(), there, done),
                 Err(error) => done(Err(error)),
             };
-            this.tell(staying.file, Box::new(told));
+            this.tell(staying.node, Box::new(told));
         });
         self.do_here(&of_part(&context), request, synced);
     }
@@ -365,7 +383,7 @@ impl Dispatcher {
             this.do_here(&of_part(&context), request, released);
         };
         match may_write {
-            true => self.tell(staying.file, Box::new(told)),
+            true => self.tell(staying.node, Box::new(told)),
             false => told(Ok(())),
         }
     }
@@ -396,11 +414,21 @@ impl Dispatcher {
         if !changes {
             return ControlFlow::Continue(submission);
         }
+        if let Some(file) = opens.iter().find_map(|open| stays.in_the_making(*open)) {
+            let parked = Parked::new(context, submission);
+            let this = Arc::clone(self);
+            stays.when_made(file, Box::new(move || parked.go_on(&this)));
+            return ControlFlow::Break(None);
+        }
         if let Request::Write { .. } = submission.request
             && let Some(open) = opens.first().copied()
-            && let Some(remote) = stays.empty_open(open)
+            && (open.session == SessionId::DIRECT
+                || submission.bulk.bytes().len() > limits::STAY_LEAST_BYTES)
+            && let Some(remote) = stays.begin_making(open)
         {
-            match self.make_stay(open, remote) {
+            let made = self.make_stay(open, remote);
+            stays.end_making(remote.file.ino);
+            match made {
                 Ok(true) => {
                     if let Some(staying) = self.staying(open) {
                         return self.through_stay(context, staying, open, submission);
@@ -425,9 +453,6 @@ impl Dispatcher {
     /// false, and does nothing, if this site has no lease on the bytes, or keeps none.
     fn make_stay(self: &Arc<Self>, open: OpenKey, remote: RemoteOpen) -> Result<bool, Error> {
         let RemoteOpen { file, empty_since: Some(since), .. } = remote else { return Ok(false) };
-        if !self.parts.sites.new_bytes_stay {
-            return Ok(false);
-        }
         let upstream = self.parts.sites.upstream(file.ino.site())?;
         if self.parts.served.read_only || !upstream.has_bytes(open.session, open.open) {
             return Ok(false);
@@ -458,6 +483,16 @@ impl Dispatcher {
             }
         }
     }
+}
+
+/// Returns whether the home may have carried out a request that was answered with this error here.
+const fn may_have_arrived(error: Error) -> bool {
+    matches!(error.code, Code::TimedOut | Code::HostDown | Code::Unavailable | Code::Io)
+}
+
+/// Returns whether a change clears the setuid and setgid bits of its file.
+const fn kills_privileges(request: &Request) -> bool {
+    matches!(request, Request::Write { flags: WriteFlags { kill_privileges: true, .. }, .. })
 }
 
 /// Returns the flags with which the node of a file is opened here.
