@@ -25,7 +25,7 @@ pub struct NewPlace {
     pub node: InodeId,
     /// The size in bytes.
     pub size: u64,
-    /// The time of the last change of the bytes.
+    /// The time of the last change of the bytes; zero keeps that of the file.
     pub mtime: Time,
     /// The `mtime` that the file had, empty, when the first of the bytes was written.
     pub since: Time,
@@ -185,7 +185,9 @@ impl InodeGuard<'_> {
 
     fn set_bytes_at(&mut self, place: &NewPlace, attr: Attr) -> Result<Attr, Error> {
         self.admit_place(place, &attr)?;
-        let NewPlace { node, size, mtime, flags, .. } = *place;
+        let NewPlace { node, size, flags, .. } = *place;
+        let is_new_time = place.mtime != Time::default();
+        let mtime = if is_new_time { place.mtime } else { self.state.mtime };
         let is_known = self.bytes_elsewhere() == Some(node)
             && size == self.state.size
             && mtime == self.state.mtime

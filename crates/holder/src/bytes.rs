@@ -1,6 +1,6 @@
 //! Reads of files on whose bytes the session has the lease, and the end of that lease.
 
-use pelago_wire::{InodeId, OpenId, Request};
+use pelago_wire::{Error, InodeId, OpenId, Reply, Request, WriteEra};
 
 use crate::clock;
 use crate::read_ahead::LargerRead;
@@ -48,10 +48,26 @@ impl State {
         self.opens.remove(open);
     }
 
+    /// Returns the file whose size a request sets, and the era of the lease on its bytes, if the
+    /// server has all bytes of it: the server does not end the lease of the author of a change.
+    pub(crate) fn lease_to_cut(&self, request: &Request) -> Option<(InodeId, WriteEra)> {
+        let Request::SetAttr { node, set, .. } = request else { return None };
+        set.size?;
+        self.dirty.clean_lease(node.ino).map(|era| (node.ino, era))
+    }
+
+    /// Goes on with the lease on the bytes of a file that has another size now. Does nothing if it
+    /// was recalled meanwhile, or if the file may have been changed otherwise.
+    pub(crate) fn lease_again(&mut self, ino: InodeId, result: &Result<Reply, Error>) {
+        if let (Some(era), Ok(Reply::Attr(attr))) = (self.cut.remove(&ino), result) {
+            self.dirty.lease(ino, era, attr.size);
+        }
+    }
+
     /// Ends each lease on the bytes of a file.
     pub(crate) fn end_bytes(&mut self, ino: InodeId) {
         self.dirty.end_lease(ino);
-        self.leased_for_others.remove(&ino);
+        self.cut.remove(&ino);
         self.read_ahead.end(ino);
         self.fetched.end(ino);
     }
@@ -59,7 +75,7 @@ impl State {
     /// Ends the leases on the bytes of all files.
     pub(crate) fn end_all_bytes(&mut self) {
         self.dirty.end_all();
-        self.leased_for_others.clear();
+        self.cut.clear();
         self.read_ahead.end_all();
         self.fetched.end_all();
     }

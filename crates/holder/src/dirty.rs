@@ -207,6 +207,11 @@ impl Dirty {
         self.files.retain(|_, file| !file.is_clean());
     }
 
+    /// Returns the era of the lease on the bytes of a file, if the server has all of them.
+    pub(crate) fn clean_lease(&self, ino: InodeId) -> Option<WriteEra> {
+        self.files.get(&ino).filter(|file| file.is_leased && file.is_clean())?.era
+    }
+
     /// Returns the size of a file, if the session has the lease on its bytes.
     pub(crate) fn leased_size(&self, ino: InodeId) -> Option<u64> {
         self.files.get(&ino).filter(|file| file.is_leased).map(|file| file.size)

@@ -42,6 +42,8 @@ pub(crate) struct ShowsDirty {
 pub(crate) enum ReplyFacts {
     /// Attributes, if the reply has any.
     Attrs,
+    /// Attributes of a file whose size was set.
+    Size(InodeId),
     /// The target of a name.
     Name(InodeId, Name),
     /// The absence of a name that was removed.
@@ -74,6 +76,11 @@ impl ReplyFacts {
     pub(crate) fn of(request: &Request, session: SessionId) -> Self {
         let opens = request.opens();
         let tells = request.tells();
+        if let Request::SetAttr { node, set, .. } = request
+            && set.size.is_some()
+        {
+            return Self::Size(node.ino);
+        }
         if let OpenEffect::Ends(open) = opens {
             return Self::Release(open);
         }
@@ -136,6 +143,10 @@ impl State {
         let names = self.valid_names(&facts, &terms, result);
         let text = self.valid_text(&facts, &terms, result);
         self.lease_bytes(&facts, &terms, result);
+        let set_size = match facts {
+            ReplyFacts::Size(ino) => Some(ino).filter(|ino| self.node_holds(*ino, &terms)),
+            _ => None,
+        };
         // What a request touches that may still be carried out is not cached until it is over. The
         // release of an open that it may have made ends the lease on the bytes, and this client is
         // not told.
@@ -149,6 +160,9 @@ impl State {
                 }
                 self.unsettled.extend_from_slice(&touched);
             }
+        }
+        if let Some(ino) = set_size {
+            self.lease_again(ino, result);
         }
         self.drop_moved_nodes(result);
         attrs.into_iter().for_each(|attr| self.cached.keep_attr(attr));
@@ -265,17 +279,13 @@ impl State {
         terms: &Terms<'_>,
         result: &Result<Reply, Error>,
     ) {
-        let Some(era) = terms.leases.bytes else { return };
-        let Some((Attr { ino, size, .. }, writes)) = opened_to_write(facts, result) else { return };
-        if !self.node_holds(ino, terms) {
+        let (Some(Attr { ino, size, .. }), Some(era)) =
+            (opened_for_write_back(facts, result), terms.leases.bytes)
+        else {
             return;
-        }
-        match writes {
-            Writes::Back | Writes::BackWithReadTimes => self.dirty.lease(ino, era, size),
-            Writes::ThroughForOther => {
-                self.leased_for_others.insert(ino);
-            }
-            Writes::No | Writes::NoWithReadTimes | Writes::Through => {}
+        };
+        if self.node_holds(ino, terms) {
+            self.dirty.lease(ino, era, size);
         }
     }
 
@@ -336,6 +346,7 @@ impl State {
                 }
             }
             ReplyFacts::Attrs
+            | ReplyFacts::Size(_)
             | ReplyFacts::Name(..)
             | ReplyFacts::OldName(..)
             | ReplyFacts::Names { .. }
@@ -357,6 +368,7 @@ impl State {
             }
             ReplyFacts::Release(open) => self.remove_open(*open),
             ReplyFacts::Attrs
+            | ReplyFacts::Size(_)
             | ReplyFacts::Name(..)
             | ReplyFacts::OldName(..)
             | ReplyFacts::NewDir(..)
@@ -394,13 +406,14 @@ fn trim_listing(facts: &ReplyFacts, result: &mut Result<Reply, Error>) {
     }
 }
 
-/// Returns the attributes of a file that the request has opened, and how the open writes.
-fn opened_to_write(facts: &ReplyFacts, result: &Result<Reply, Error>) -> Option<(Attr, Writes)> {
-    let (ReplyFacts::Open(_, writes) | ReplyFacts::Created(_, _, _, writes)) = facts else {
-        return None;
-    };
-    let attr = result.as_ref().ok().and_then(Reply::opened)?;
-    Some((*attr, *writes))
+/// Returns the file that a request has opened, if writes to it may be buffered.
+fn opened_for_write_back(facts: &ReplyFacts, result: &Result<Reply, Error>) -> Option<Attr> {
+    match facts {
+        ReplyFacts::Open(_, writes) | ReplyFacts::Created(_, _, _, writes) if writes.is_back() => {
+            result.as_ref().ok().and_then(Reply::opened).copied()
+        }
+        _ => None,
+    }
 }
 
 /// Returns the nodes whose names a removal or a move has changed.

@@ -31,7 +31,9 @@ impl State {
         self.read_listing_ahead(request);
         let since = self.changes.now();
         let touches = request.touches();
+        let cut = self.lease_to_cut(request);
         self.end_changed_bytes(touches);
+        self.cut.extend(cut);
         if let Touches::Bytes(open) = touches {
             self.opens.note_write(open);
         }
@@ -56,8 +58,10 @@ impl State {
         }
         self.unknown_removals -= usize::from(sent.removes_unknown);
         self.changes.end(&sent.touched);
-        if let Request::Release { open } = request {
-            self.remove_open(*open);
+        match request {
+            Request::Release { open } => self.remove_open(*open),
+            Request::SetAttr { node, .. } => drop(self.cut.remove(&node.ino)),
+            _ => {}
         }
     }
 

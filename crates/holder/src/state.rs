@@ -1,9 +1,9 @@
 //! The state of a holder, behind one lock.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Duration;
 
-use pelago_wire::{Context, Done, InodeId, Reply, Request, Touched};
+use pelago_wire::{Context, Done, InodeId, Reply, Request, Touched, WriteEra};
 
 use crate::changes::Changes;
 use crate::dirty::Dirty;
@@ -20,9 +20,9 @@ pub(crate) struct State {
     pub(crate) changes: Changes,
     pub(crate) opens: OpenFiles,
     pub(crate) dirty: Dirty,
-    /// Files on whose bytes the session has the lease, and that another session than this process's
-    /// own has opened to write. Nothing of these is held back here.
-    pub(crate) leased_for_others: HashSet<InodeId>,
+    /// Files whose size a request of this session is setting, with the eras of the leases on their
+    /// bytes: these go on with the new size.
+    pub(crate) cut: HashMap<InodeId, WriteEra>,
     pub(crate) read_ahead: ReadAhead,
     /// Bytes of files, for opens that only read.
     pub(crate) fetched: Fetched<WaitingRead>,

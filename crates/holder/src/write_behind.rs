@@ -120,16 +120,16 @@ impl Holder {
         self.state.lock().lost_files.clone()
     }
 
-    /// Returns whether the session has the lease on the bytes of the file of an open that writes.
+    /// Returns whether the session has the lease on the bytes of the file of an open, whose writes
+    /// may be held back, and holds none back.
     #[must_use]
     pub fn has_bytes(&self, open: OpenId) -> bool {
         if self.service.lease_left().is_zero() || self.service.has_lost_lock(open) {
             return false;
         }
         let state = self.state.lock();
-        let is_leased =
-            |ino| state.dirty.leased_size(ino).is_some() || state.leased_for_others.contains(&ino);
-        state.buffers_writes && state.opens.written_inode(open).is_some_and(is_leased)
+        let ino = state.opens.write_back_inode(open);
+        ino.is_some_and(|ino| state.dirty.clean_lease(ino).is_some()) && state.buffers_writes
     }
 
     /// Gives up the lease on the bytes of a file: from now on each write waits for the server. Its

@@ -59,6 +59,8 @@ pub(crate) struct SiteParts {
     pub(crate) copy_bytes: Option<u64>,
     /// The time for which guests are served although the first site cannot be reached.
     pub(crate) guests_alone: Duration,
+    /// New files of other sites up to this size go home with their close.
+    pub(crate) stay_least_bytes: usize,
 }
 
 /// The rows of the table that are about other sites.
@@ -119,6 +121,8 @@ pub(crate) struct Sites {
     pub(crate) unfinished: Arc<Mutex<Unfinished>>,
     /// Bytes of other sites' files that are here.
     pub(crate) stays: Arc<Stays>,
+    /// New files of other sites up to this size go home with their close.
+    pub(crate) stay_least_bytes: usize,
     /// Number of requests for other sites that were answered while those were silent.
     pub(crate) stale_answers: Arc<AtomicU64>,
     /// Own files whose bytes are at other sites, and are read or brought home.
@@ -172,7 +176,7 @@ pub struct SiteStatus {
 impl Sites {
     pub(crate) fn new(parts: SiteParts) -> Self {
         let SiteParts { own, volume, folder, shard, durability, rows, timeout, .. } = parts;
-        let SiteParts { copy_bytes, guests_alone, .. } = parts;
+        let SiteParts { copy_bytes, guests_alone, stay_least_bytes, .. } = parts;
         let copies = match (&folder, copy_bytes) {
             (Some(folder), Some(0)) => {
                 CopyStore::remove_all(folder);
@@ -212,6 +216,7 @@ impl Sites {
             writes_chains: AtomicBool::new(false),
             unfinished: Arc::new(Mutex::new(unfinished)),
             stays: Arc::new(stays),
+            stay_least_bytes,
             stale_answers: Arc::default(),
             homecomings: Homecomings::default(),
             origins,

@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_meta::shard::{Shard, without_privileges};
+use pelago_store::clock;
 use pelago_store::rows::{StayRow, StayState};
 use pelago_wire::{
     Attr, Error, Handle, InodeId, LocalCache, OpenFlags, SessionId, Then, Time, Touched,
@@ -29,9 +30,20 @@ type Tell = Box<dyn Fn(InodeId, OnTold) + Send + Sync>;
 pub(crate) struct RemoteOpen {
     pub(crate) file: Handle,
     pub(crate) flags: OpenFlags,
+    /// It is of the own mount.
+    pub(crate) is_own_mount: bool,
     /// The `mtime` of the file, if it was empty when it was opened, nothing was written through
     /// this open since, and what is written may stay here.
     pub(crate) empty_since: Option<Time>,
+    /// Bytes are lost that may have been written through this open, and it has not said so yet.
+    pub(crate) has_lost: bool,
+}
+
+impl RemoteOpen {
+    /// Returns whether what is written through the open may stay here, if the file is empty.
+    fn may_stay(&self) -> bool {
+        self.is_own_mount && self.flags.write && !self.flags.sync
+    }
 }
 
 /// The bytes of files of other sites that are on this disk and nowhere else, for `status`.
@@ -56,6 +68,19 @@ pub(crate) enum Gate {
     Gone,
 }
 
+/// What becomes of a change of the bytes of a file that has no node here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirstChange {
+    /// A node is to be made for it.
+    Makes(RemoteOpen),
+    /// It waits until the node of this file is made.
+    Waits(InodeId),
+    /// The node was made meanwhile.
+    Stays,
+    /// It is carried out at the home of the file.
+    GoesHome,
+}
+
 /// What the home of a file is to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct News {
@@ -70,6 +95,9 @@ pub(crate) struct Stays {
     shard: Arc<Shard>,
     /// A leaf lock.
     state: Mutex<State>,
+    /// Held while the row of a node is written, so that the last state is written last. Taken before
+    /// `state`.
+    rows: Mutex<()>,
     /// Number of stays and of opens of other sites' files: without any, nothing is looked up.
     count: AtomicUsize,
     tell: OnceLock<Tell>,
@@ -85,6 +113,8 @@ struct State {
     opens: HashMap<OpenKey, RemoteOpen>,
     /// Files for which a node is being made, and what waits for it.
     making: HashMap<InodeId, Vec<Then>>,
+    /// Number of changes of bytes so far that went to the home of a file.
+    went_home: u64,
 }
 
 struct Stay {
@@ -162,10 +192,32 @@ impl Stays {
         Self {
             shard,
             state: Mutex::new(state),
+            rows: Mutex::default(),
             count,
             tell: OnceLock::new(),
             is_watched: AtomicBool::new(false),
         }
+    }
+
+    /// Takes over the rows of a table that was opened again: changes of the last epoch may be lost.
+    /// All homes are told again.
+    pub(crate) fn begin_epoch(&self, rows: Vec<(InodeId, StayRow)>) {
+        let mut state = self.state.lock();
+        let lost = |node: &InodeId| !rows.iter().any(|(it, _)| it == node);
+        let lost: Vec<InodeId> = state.by_node.keys().copied().filter(lost).collect();
+        for (node, row) in rows {
+            let stay = state.by_node.entry(node).or_insert_with(|| Stay::new(row, true));
+            stay.row = row;
+            stay.is_dirty = stay.is_of_file();
+            let is_used = stay.is_used();
+            if is_used {
+                state.by_file.insert(row.file.ino, node);
+            }
+        }
+        self.count(&state);
+        drop(state);
+        let removed: Vec<Then> = lost.into_iter().map(|node| self.take(node)).collect();
+        removed.into_iter().for_each(|then| then());
     }
 
     /// Sets the function that tells the home of a file; a second call does nothing.
@@ -216,6 +268,32 @@ impl Stays {
         self.state.lock().by_file.get(&file).copied()
     }
 
+    /// Writes the row of a node as it is now. Does nothing if there is no such node.
+    ///
+    /// # Errors
+    /// Those of the table.
+    pub(crate) fn write_row(&self, node: InodeId) -> Result<(), Error> {
+        let _order = self.rows.lock();
+        match self.row(node) {
+            Some(row) => self.shard.put_stay(node, &row),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes a node with its row. Returns whether the worker `orphans` has work now.
+    ///
+    /// # Errors
+    /// `Stale` if there is none; those of the table.
+    pub(crate) fn end(&self, node: InodeId) -> Result<bool, Error> {
+        let order = self.rows.lock();
+        let ended = self.shard.end_stay(node, clock::now());
+        // If the table failed, the row is there at the next start, and the home is asked again.
+        let removed = self.take(node);
+        drop(order);
+        removed();
+        ended
+    }
+
     /// Returns whether bytes of a file are here, or are about to be.
     fn has_place(&self, file: InodeId) -> bool {
         self.state.lock().has_place(file)
@@ -235,14 +313,33 @@ impl Stays {
         self.state.lock().by_node.get(&node).is_some_and(Stay::is_used)
     }
 
+    /// Returns whether the home of the file of a node may not know all that was written.
+    pub(crate) fn is_dirty(&self, node: InodeId) -> bool {
+        let state = self.state.lock();
+        state.by_node.get(&node).is_some_and(|stay| stay.is_dirty || stay.is_telling)
+    }
+
     /// Returns the row of a node.
     pub(crate) fn row(&self, node: InodeId) -> Option<StayRow> {
         self.state.lock().by_node.get(&node).map(|stay| stay.row)
     }
 
-    /// Records an open of a file. Returns the node that has its bytes, if that is here.
-    pub(crate) fn add_open(&self, open: OpenKey, remote: RemoteOpen) -> Option<InodeId> {
+    /// Records an open of a file, which is empty since the given time if there is one. Returns the
+    /// node that has its bytes, if that is here.
+    pub(crate) fn add_open(
+        &self,
+        open: OpenKey,
+        mut remote: RemoteOpen,
+        empty_since: Option<Time>,
+    ) -> Option<InodeId> {
         let mut state = self.state.lock();
+        if let Some(since) = empty_since {
+            let of_file = |open: &&mut RemoteOpen| open.file.ino == remote.file.ino;
+            for open in state.opens.values_mut().filter(of_file) {
+                open.empty_since = open.may_stay().then_some(since);
+            }
+            remote.empty_since = remote.may_stay().then_some(since);
+        }
         state.opens.insert(open, remote);
         self.count(&state);
         state.by_file.get(&remote.file.ino).copied()
@@ -266,7 +363,7 @@ impl Stays {
             return;
         }
         let mut state = self.state.lock();
-        let State { by_node, by_file, opens, making: _ } = &mut *state;
+        let State { by_node, by_file, opens, .. } = &mut *state;
         opens.retain(|open, remote| {
             if open.session != session {
                 return true;
@@ -281,52 +378,68 @@ impl Stays {
         self.count(&state);
     }
 
-    /// Records that something is written to a file of an open at its home.
-    pub(crate) fn note_written_there(&self, open: OpenKey) {
-        let mut state = self.state.lock();
-        let Some(file) = state.opens.get(&open).map(|open| open.file.ino) else { return };
-        for open in state.opens.values_mut().filter(|open| open.file.ino == file) {
-            open.empty_since = None;
-        }
-    }
-
-    /// Records the `mtime` of a file that a program here has set, and that may be empty.
-    pub(crate) fn note_set(&self, attr: &Attr) {
+    /// Records the `mtime` of a file that a program here has set, and that may be empty. Returns the
+    /// node whose row is to be written.
+    pub(crate) fn note_set(&self, attr: &Attr) -> Option<InodeId> {
         let mut state = self.state.lock();
         for open in state.opens.values_mut().filter(|open| open.file.ino == attr.ino) {
             open.empty_since = open.empty_since.map(|_| attr.mtime);
         }
-        let node = state.by_file.get(&attr.ino).copied();
-        let stay = node.and_then(|node| state.by_node.get_mut(&node));
-        if let Some(stay) = stay.filter(|stay| stay.row.state == StayState::New) {
-            stay.row.since = attr.mtime;
-        }
-    }
-
-    /// Begins to make a node for the bytes that are written through an open of an empty file.
-    /// Returns the open; `None` if they go home, or a node is being made already.
-    pub(crate) fn begin_making(&self, open: OpenKey) -> Option<RemoteOpen> {
-        let mut state = self.state.lock();
-        let remote = state.opens.get(&open).copied()?;
-        let file = remote.file.ino;
-        if remote.empty_since.is_none() || state.has_place(file) {
+        let node = state.by_file.get(&attr.ino).copied()?;
+        let stay = state.by_node.get_mut(&node)?;
+        if stay.row.state != StayState::New {
             return None;
         }
-        state.making.insert(file, Vec::new());
-        Some(remote)
+        stay.row.since = attr.mtime;
+        Some(node)
     }
 
-    /// Records that the node is made and open, or is not. What has waited for it goes on.
-    pub(crate) fn end_making(&self, file: InodeId) {
-        let waiting = self.state.lock().making.remove(&file).unwrap_or_default();
+    /// Returns how many changes of bytes have gone to the home of a file so far.
+    pub(crate) fn went_home(&self) -> u64 {
+        self.state.lock().went_home
+    }
+
+    /// Records the size of a file that was set at its home; none of its bytes are here. Those that
+    /// are written from now on may stay here, if it is empty and nothing else has gone home since
+    /// the count was `went_home`.
+    pub(crate) fn note_size(&self, attr: &Attr, went_home: u64) {
+        let mut state = self.state.lock();
+        let is_empty = attr.size == 0 && state.went_home == went_home;
+        for open in state.opens.values_mut().filter(|open| open.file.ino == attr.ino) {
+            open.empty_since = (is_empty && open.may_stay()).then_some(attr.mtime);
+        }
+    }
+
+    /// Decides what becomes of a change of the bytes of a file through an open, if the file has no
+    /// node yet. A write to an empty file begins to make one: [`Stays::end_making`] follows.
+    pub(crate) fn first_change(&self, open: OpenKey, is_write: bool) -> FirstChange {
+        let mut state = self.state.lock();
+        let Some(remote) = state.opens.get(&open).copied() else { return FirstChange::GoesHome };
+        let file = remote.file.ino;
+        if state.making.contains_key(&file) {
+            return FirstChange::Waits(file);
+        }
+        if state.by_file.contains_key(&file) {
+            return FirstChange::Stays;
+        }
+        if is_write && remote.empty_since.is_some() {
+            state.making.insert(file, Vec::new());
+            return FirstChange::Makes(remote);
+        }
+        state.note_written_there(file);
+        FirstChange::GoesHome
+    }
+
+    /// Records that the node is made and open, or is not: then the file is written at its home.
+    /// What has waited for it goes on.
+    pub(crate) fn end_making(&self, file: InodeId, is_made: bool) {
+        let mut state = self.state.lock();
+        if !is_made {
+            state.note_written_there(file);
+        }
+        let waiting = state.making.remove(&file).unwrap_or_default();
+        drop(state);
         waiting.into_iter().for_each(|then| then());
-    }
-
-    /// Returns the file of an open, if a node is being made for its bytes.
-    pub(crate) fn in_the_making(&self, open: OpenKey) -> Option<InodeId> {
-        let state = self.state.lock();
-        let file = state.opens.get(&open)?.file.ino;
-        state.making.contains_key(&file).then_some(file)
     }
 
     /// Has `then` called once no node is being made for the bytes of a file: at once if none is.
@@ -500,28 +613,40 @@ impl Stays {
         }
     }
 
-    /// Records that the file has other bytes than those in this node. Returns the row to be
-    /// written.
+    /// Records that the file has other bytes than those in this node. Each open that may have
+    /// written them reports an error once. Returns the row of the node.
     pub(crate) fn keep(&self, node: InodeId) -> Option<StayRow> {
         let mut state = self.state.lock();
-        let stay = state.by_node.get_mut(&node)?;
+        let State { by_node, opens, .. } = &mut *state;
+        let stay = by_node.get_mut(&node)?;
         stay.row.state = StayState::Kept;
         stay.is_dirty = false;
         let row = stay.row;
+        let writers = opens.values_mut().filter(|open| open.flags.write);
+        for open in writers.filter(|open| open.file.ino == row.file.ino) {
+            open.has_lost = true;
+        }
         Self::leave_file(&mut state, node, row.file.ino);
         Some(row)
     }
 
-    /// Forgets a node that is being removed. Changes that have waited go on, and those who wait
-    /// until the home knows hear that there is nothing to know.
-    pub(crate) fn remove(&self, node: InodeId) {
+    /// Returns whether bytes were lost that were written through an open; only once.
+    pub(crate) fn take_loss(&self, open: OpenKey) -> bool {
         let mut state = self.state.lock();
-        let Some(stay) = state.by_node.remove(&node) else { return };
+        state.opens.get_mut(&open).is_some_and(|open| mem::take(&mut open.has_lost))
+    }
+
+    /// Forgets a node that is being removed. Returns a function that has changes go on that have
+    /// waited, and tells those who wait until the home knows that there is nothing to know.
+    fn take(&self, node: InodeId) -> Then {
+        let mut state = self.state.lock();
+        let Some(stay) = state.by_node.remove(&node) else { return Box::new(|| {}) };
         Self::leave_file(&mut state, node, stay.row.file.ino);
         self.count(&state);
-        drop(state);
-        stay.parked.into_iter().for_each(|then| then());
-        stay.waiting.into_iter().for_each(|then| then(Ok(())));
+        Box::new(move || {
+            stay.closing.into_iter().chain(stay.parked).for_each(|then| then());
+            stay.waiting.into_iter().for_each(|then| then(Ok(())));
+        })
     }
 
     /// Begins to tell the home of the file of a node what has changed, and has `then` called once it
@@ -593,7 +718,7 @@ impl Stays {
                 stay.kills_privileges |= kills_privileges;
             }
         }
-        let next = !stay.waiting.is_empty() && stay.is_of_file();
+        let next = !stay.waiting.is_empty();
         let next = next.then(|| Self::next_news(node, stay));
         (Self::settle(stay), next)
     }
@@ -606,11 +731,15 @@ impl Stays {
     }
 
     /// Returns the nodes of which the homes do not know all, although no program writes there any
-    /// more.
-    pub(crate) fn untold(&self) -> Vec<InodeId> {
+    /// more under a lease. `has_bytes`: this site has the lease on the bytes of the file of an open.
+    pub(crate) fn untold(&self, has_bytes: impl Fn(u16, OpenKey) -> bool) -> Vec<InodeId> {
         let state = self.state.lock();
+        let is_leased = |file: InodeId| {
+            let mut of_file = state.opens.iter().filter(|(_, open)| open.file.ino == file);
+            of_file.any(|(key, _)| has_bytes(file.site(), *key))
+        };
         let is_it = |stay: &Stay| {
-            let is_written = stay.writers > 0 && stay.is_used();
+            let is_written = stay.writers > 0 && stay.is_used() && is_leased(stay.row.file.ino);
             stay.is_dirty && !stay.is_telling && !is_written && stay.is_of_file()
         };
         state.by_node.iter().filter(|(_, stay)| is_it(stay)).map(|(node, _)| *node).collect()
@@ -689,6 +818,14 @@ impl Stays {
 }
 
 impl State {
+    /// Records that something is written to a file at its home: its bytes do not stay here any more.
+    fn note_written_there(&mut self, file: InodeId) {
+        self.went_home += 1;
+        for open in self.opens.values_mut().filter(|open| open.file.ino == file) {
+            open.empty_since = None;
+        }
+    }
+
     /// Returns whether bytes of a file are here, or are about to be.
     fn has_place(&self, file: InodeId) -> bool {
         self.by_file.contains_key(&file) || self.making.contains_key(&file)
@@ -717,7 +854,13 @@ impl LocalCache for RecalledStays {
 
     fn bytes_changed(&self, _ino: InodeId) {}
 
-    fn drop_all(&self, _nodes: &[InodeId]) {}
+    /// All leases are lost. What was written under them is told before others look at it, if the
+    /// home is only starting again.
+    fn drop_all(&self, _nodes: &[InodeId]) {
+        if !self.0.is_empty() {
+            self.0.tell_everything(Box::new(|| {}));
+        }
+    }
 
     fn when_dropped(&self, _changes: &[Touched], then: Then) {
         then();

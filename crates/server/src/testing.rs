@@ -76,6 +76,7 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
         timeout: Duration::from_secs(10),
         copy_bytes: None,
         guests_alone: pelago_wire::limits::CHARTER_ALONE,
+        stay_least_bytes: pelago_wire::limits::STAY_LEAST_BYTES,
     }))
 }
 

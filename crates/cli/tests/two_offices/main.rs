@@ -8,4 +8,5 @@ mod guests;
 pub(crate) mod office;
 mod paths;
 mod ringer;
+mod stays;
 mod third;

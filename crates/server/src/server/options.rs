@@ -56,6 +56,9 @@ pub struct Options {
     /// Bytes of the disk that copies of other sites' files may take; 0 keeps none, and removes
     /// those that there are.
     pub copy_bytes: u64,
+    /// New files of other sites up to this size go home with their close; the bytes of larger ones
+    /// stay here. Set by tests alone.
+    pub stay_least_bytes: usize,
     /// The condition under which clients get descriptors of content files.
     pub passthrough: Passthrough,
     /// The longest wait of a start for the sessions of the last run. Tests whose clients stay away
@@ -88,6 +91,7 @@ impl Default for Options {
             remote_timeout: REMOTE_TIMEOUT,
             guests_alone: limits::CHARTER_ALONE,
             copy_bytes: 0,
+            stay_least_bytes: limits::STAY_LEAST_BYTES,
             passthrough: Passthrough::Auto,
             // The sessions of clients that stay away end before that.
             grace: Duration::from_secs(limits::TERM_SECONDS + 2),

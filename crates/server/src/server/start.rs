@@ -238,6 +238,7 @@ fn sites(
         timeout: options.remote_timeout,
         copy_bytes: (!options.read_only).then_some(options.copy_bytes),
         guests_alone: options.guests_alone,
+        stay_least_bytes: options.stay_least_bytes,
     }))
 }
 

@@ -61,6 +61,10 @@ impl EpochChange {
     pub(crate) fn begin(&self) {
         self.dispatcher.retry_deletions();
         self.dispatcher.parts.sites.origins.begin_epoch();
+        match self.dispatcher.parts.shard.stays() {
+            Ok(rows) => self.dispatcher.parts.sites.stays.begin_epoch(rows),
+            Err(error) => tracing::error!(%error, "bytes of files of other sites are not known"),
+        }
         // The records of some changes may be back, and those of others lost.
         match changes_of_sites(&self.dispatcher.parts.shard) {
             Ok(unfinished) => self.dispatcher.finish_all(unfinished),

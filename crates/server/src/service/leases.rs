@@ -218,7 +218,7 @@ impl Dispatcher {
 
     /// Recalls these leases, and then answers with the new attributes. A lease that is granted
     /// later is for writes that the answer need not show.
-    fn answer_after_writers(
+    pub(super) fn answer_after_writers(
         self: &Arc<Self>,
         key: CancelKey,
         mut written: Vec<InodeId>,

@@ -22,6 +22,10 @@ fn row() -> StayRow {
     StayRow { file: FILE, state: StayState::New, since: Time::default(), told_size: 0 }
 }
 
+fn remote(flags: OpenFlags) -> RemoteOpen {
+    RemoteOpen { file: FILE, flags, is_own_mount: true, empty_since: None, has_lost: false }
+}
+
 /// Returns stays with one node, to which one open writes.
 fn one() -> (Arc<Stays>, InodeId) {
     let shard = Rig::new().shard;
@@ -29,14 +33,12 @@ fn one() -> (Arc<Stays>, InodeId) {
     let stays = Arc::new(Stays::new(shard, Vec::new()));
     let open = OpenKey { session: SessionId::DIRECT, open: OpenId(1) };
     let flags = OpenFlags::WRITE;
-    let remote = RemoteOpen { file: FILE, flags, empty_since: Some(Time::default()) };
-    assert_eq!(stays.add_open(open, remote), None);
-    assert!(stays.begin_making(open).is_some());
-    assert!(stays.begin_making(open).is_none(), "one is being made");
-    assert_eq!(stays.in_the_making(open), Some(FILE.ino));
+    assert_eq!(stays.add_open(open, remote(flags), Some(Time::default())), None);
+    assert!(matches!(stays.first_change(open, true), FirstChange::Makes(_)));
+    assert_eq!(stays.first_change(open, true), FirstChange::Waits(FILE.ino));
     assert_eq!(stays.add(node, row()), [(open, flags)]);
-    stays.end_making(FILE.ino);
-    assert!(stays.begin_making(open).is_none() && stays.in_the_making(open).is_none());
+    stays.end_making(FILE.ino, true);
+    assert_eq!(stays.first_change(open, true), FirstChange::Stays);
     (stays, node)
 }
 
@@ -83,7 +85,7 @@ fn what_waits_at_a_gate_goes_on_if_the_node_is_removed() {
     let (parked, count_parked) = counter();
     assert!(stays.close_gate(node, Box::new(|| {})));
     stays.when_open(node, count_parked());
-    stays.remove(node);
+    stays.end(node).unwrap();
     assert_eq!(parked.load(Ordering::SeqCst), 1);
     assert_eq!((stays.node_of(FILE.ino), stays.begin_change(node)), (None, Gate::Gone));
 }
@@ -131,9 +133,9 @@ fn what_could_not_be_told_is_told_again() {
     assert!(stays.remove_writer(node).is_none());
     let (row, next) = stays.end_telling(news(node), None);
     assert_eq!((row, next), (None, None));
-    assert_eq!(stays.untold(), [node]);
+    assert_eq!(stays.untold(|_site, _open| true), [node]);
     assert_eq!(stays.keep(node).unwrap().state, StayState::Kept);
-    assert!(stays.untold().is_empty() && stays.give(node).is_none());
+    assert!(stays.untold(|_site, _open| true).is_empty() && stays.give(node).is_none());
     assert_eq!(stays.status(), StayStatus { files: 0, untold: 0, kept: 1 });
 }
 
@@ -143,19 +145,19 @@ fn a_second_first_write_waits_for_the_node_of_the_first() {
     let shard = Rig::new().shard;
     let stays = Arc::new(Stays::new(shard, Vec::new()));
     let open = OpenKey { session: SessionId::DIRECT, open: OpenId(1) };
-    let empty_since = Some(Time::default());
-    let remote = RemoteOpen { file: FILE, flags: OpenFlags::WRITE, empty_since };
-    assert_eq!(stays.add_open(open, remote), None);
-    assert_eq!(stays.begin_making(open), Some(remote));
+    let since = Some(Time::default());
+    assert_eq!(stays.add_open(open, remote(OpenFlags::WRITE), since), None);
+    assert!(matches!(stays.first_change(open, true), FirstChange::Makes(_)));
     let (made, count_made) = counter();
-    assert_eq!(stays.in_the_making(open), Some(FILE.ino));
+    assert_eq!(stays.first_change(open, false), FirstChange::Waits(FILE.ino));
     stays.when_made(FILE.ino, count_made());
     // A recall waits, too: what the first write is about to do must be told before its answer.
     let (recalled, count_recalled) = counter();
     let touched: Arc<[Touched]> = Arc::new([Touched::Node(FILE.ino)]);
     RecalledStays(Arc::clone(&stays)).begin(&touched, count_recalled());
     assert_eq!(made.load(Ordering::SeqCst) + recalled.load(Ordering::SeqCst), 0);
-    stays.end_making(FILE.ino);
+    stays.end_making(FILE.ino, false);
+    assert_eq!(stays.first_change(open, true), FirstChange::GoesHome, "it is written there");
     assert_eq!(made.load(Ordering::SeqCst) + recalled.load(Ordering::SeqCst), 2);
     stays.when_made(FILE.ino, count_made());
     assert_eq!(made.load(Ordering::SeqCst), 2);
@@ -181,7 +183,7 @@ fn what_is_given_is_told_still() {
     assert_eq!(stays.begin_change(node), Gate::Begun(None));
     stays.end_change(node, false);
     assert_eq!(stays.give(node).unwrap().state, StayState::Given);
-    assert_eq!(stays.untold(), [node]);
+    assert_eq!(stays.untold(|_site, _open| true), [node]);
     assert_eq!(stays.node_of(FILE.ino), None);
     let (begun, _none) = stays.begin_telling(node, Box::new(|_told| {}));
     assert_eq!(begun.unwrap().row.state, StayState::Given);
@@ -213,7 +215,7 @@ fn a_start_knows_what_to_tell() {
     let mut all = rows.to_vec();
     all.push((node, cut));
     let stays = Stays::new(shard, all);
-    let mut untold = stays.untold();
+    let mut untold = stays.untold(|_site, _open| true);
     untold.sort_unstable();
     let mut expected = vec![rows[0].0, rows[1].0, rows[4].0, node];
     expected.sort_unstable();

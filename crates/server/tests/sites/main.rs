@@ -15,6 +15,7 @@ mod origins;
 mod remove_dir;
 mod stale;
 mod stays;
+mod stays_at_risk;
 mod storm;
 mod three;
 mod world;

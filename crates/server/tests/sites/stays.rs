@@ -13,18 +13,18 @@ use super::line::Losing;
 use super::world::{Offices, ask, ask_with, berlin_dir, client, lookup, options, wait_for};
 use crate::harness::rig::name;
 
-const DIRECT: SessionId = SessionId::DIRECT;
+pub(super) const DIRECT: SessionId = SessionId::DIRECT;
 /// More than goes home at close.
-const SIZE: usize = 5 * limits::STAY_LEAST_BYTES + 1000;
+pub(super) const SIZE: usize = 5 * limits::STAY_LEAST_BYTES + 1000;
 /// The bytes of a program's write.
-const WRITE: usize = 128 << 10;
+pub(super) const WRITE: usize = 128 << 10;
 
 /// Returns bytes that differ from place to place, and by `seed`.
 pub(super) fn content(seed: u8, size: usize) -> Vec<u8> {
     (0..size).map(|at| (at / 777) as u8 ^ seed).collect()
 }
 
-fn create(server: &Server, session: SessionId, text: &str, open: OpenId) -> Handle {
+pub(super) fn create(server: &Server, session: SessionId, text: &str, open: OpenId) -> Handle {
     let request = Request::Create {
         dir: Handle::ROOT,
         name: name(text),
@@ -38,14 +38,19 @@ fn create(server: &Server, session: SessionId, text: &str, open: OpenId) -> Hand
     }
 }
 
-fn open(server: &Server, node: Handle, flags: OpenFlags, open: OpenId) -> Result<Attr, Code> {
+pub(super) fn open(
+    server: &Server,
+    node: Handle,
+    flags: OpenFlags,
+    open: OpenId,
+) -> Result<Attr, Code> {
     match ask(server, DIRECT, Request::Open { node, flags, open })? {
         Reply::Opened { attr, .. } => Ok(attr),
         other => panic!("{other:?}"),
     }
 }
 
-fn write(server: &Server, open: OpenId, at: usize, bytes: &[u8]) -> Result<(), Code> {
+pub(super) fn write(server: &Server, open: OpenId, at: usize, bytes: &[u8]) -> Result<(), Code> {
     for (part, bytes) in bytes.chunks(WRITE).enumerate() {
         let offset = (at + part * WRITE) as u64;
         let request = Request::Write { open, offset, flags: WriteFlags::NONE };
@@ -54,20 +59,20 @@ fn write(server: &Server, open: OpenId, at: usize, bytes: &[u8]) -> Result<(), C
     Ok(())
 }
 
-fn flush(server: &Server, open: OpenId) -> Result<(), Code> {
+pub(super) fn flush(server: &Server, open: OpenId) -> Result<(), Code> {
     ask(server, DIRECT, Request::Flush { open, owner: None }).map(drop)
 }
 
-fn release(server: &Server, open: OpenId) {
+pub(super) fn release(server: &Server, open: OpenId) {
     ask(server, DIRECT, Request::Release { open }).unwrap();
 }
 
-fn close(server: &Server, open: OpenId) {
+pub(super) fn close(server: &Server, open: OpenId) {
     flush(server, open).unwrap();
     release(server, open);
 }
 
-fn attr(server: &Server, node: Handle) -> Attr {
+pub(super) fn attr(server: &Server, node: Handle) -> Attr {
     match ask(server, DIRECT, Request::GetAttr { node }) {
         Ok(Reply::Attr(attr)) => attr,
         other => panic!("{other:?}"),
@@ -75,7 +80,7 @@ fn attr(server: &Server, node: Handle) -> Attr {
 }
 
 /// Reads a file to its end.
-fn read_open(server: &Server, open: OpenId) -> Result<Vec<u8>, Code> {
+pub(super) fn read_open(server: &Server, open: OpenId) -> Result<Vec<u8>, Code> {
     let mut read = Vec::new();
     loop {
         let request = Request::Read { open, offset: read.len() as u64, size: WRITE as u32 };
@@ -107,11 +112,11 @@ pub(super) fn write_new(server: &Server, text: &str, bytes: &[u8]) -> Handle {
 
 impl Offices {
     /// Writes a new file of the first site at berlin.
-    fn new_file(&self, text: &str, bytes: &[u8]) -> Handle {
+    pub(super) fn new_file(&self, text: &str, bytes: &[u8]) -> Handle {
         write_new(&self.berlin, text, bytes)
     }
 
-    fn sent(&self) -> u64 {
+    pub(super) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Acquire)
     }
 
@@ -792,41 +797,4 @@ fn a_reader_sees_what_grows_and_nothing_else() {
             release(&offices.first, reading);
         });
     });
-}
-
-/// The program of a client goes on if the server of its office is killed, and so do its bytes.
-#[test]
-fn what_a_client_writes_stays_too() {
-    let offices = Offices::new();
-    let session = client(&offices.berlin);
-    let [large, small] = [OpenId(5), OpenId(6)];
-    create(&offices.berlin, session, "large", large);
-    create(&offices.berlin, session, "small", small);
-    let bytes = content(1, SIZE);
-    let before = offices.sent();
-    for (part, bytes) in bytes.chunks(WRITE).enumerate() {
-        let offset = (part * WRITE) as u64;
-        let request = Request::Write { open: large, offset, flags: WriteFlags::NONE };
-        ask_with(&offices.berlin, session, request, bytes).unwrap();
-    }
-    assert_eq!(offices.sent() - before, 0, "it is not told before it is looked at");
-    let request = Request::Write { open: small, offset: 0, flags: WriteFlags::NONE };
-    ask_with(&offices.berlin, session, request, b"goes home").unwrap();
-    assert_eq!(offices.sent() - before, 1);
-    assert!(read(&offices.first, "large").unwrap() == bytes);
-    // Now each write is told.
-    let request = Request::Write { open: large, offset: 0, flags: WriteFlags::NONE };
-    ask_with(&offices.berlin, session, request, b"told").unwrap();
-    assert!(&read(&offices.first, "large").unwrap()[..4] == b"told");
-    let third = OpenId(7);
-    create(&offices.berlin, session, "third", third);
-    let request = Request::Write { open: third, offset: 0, flags: WriteFlags::NONE };
-    ask_with(&offices.berlin, session, request, &bytes[..WRITE]).unwrap();
-    offices.berlin.session_service().end_session(session);
-    wait_for("the home is told", || untold(&offices.berlin) == 0);
-    assert!(read(&offices.first, "third").unwrap() == bytes[..WRITE]);
-    assert_eq!(offices.berlin.stays().files, 2);
-    let offices = offices.crash_berlin();
-    assert!(read(&offices.first, "third").unwrap() == bytes[..WRITE]);
-    assert!(read(&offices.berlin, "small").unwrap() == b"goes home");
 }

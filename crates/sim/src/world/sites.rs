@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use pelago_client::{At, Files};
 use pelago_holder::Holder;
 use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget};
-use pelago_wire::{Context, Handle, Name, NewMode};
+use pelago_wire::{Context, Handle, Name, NewMode, limits};
 
 use self::offices::{
     CABLES, CLIENTS, CLIENTS_OF_SITE, Office, OfficeOptions, cables_between, cables_to, line,
@@ -39,6 +39,10 @@ const SAFE: Duration = Duration::from_secs(3);
 
 /// The longest waits for another site: the usual one, and one that is shorter than a term.
 const REMOTE_TIMEOUTS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(3)];
+
+/// The size up to which new files go home: that of all, so that none stays with its writer; less
+/// than any; and one between.
+const STAY_LEAST: [usize; 3] = [limits::STAY_LEAST_BYTES, 0, 16];
 
 /// A program that uses the mount of a site's server, and ends with it.
 struct OwnProgram {
@@ -76,6 +80,7 @@ pub(super) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
     let options = OfficeOptions {
         inline_bytes: if palette == Palette::Power { 4096 } else { 16 },
         remote_timeout: REMOTE_TIMEOUTS[random_below(REMOTE_TIMEOUTS.len())],
+        stay_least_bytes: STAY_LEAST[random_below(STAY_LEAST.len())],
     };
     let mut world = SiteWorld {
         dir,

@@ -6,6 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use pelago_data::{NewPlace, OpenKey};
 use pelago_store::content::ContentFile;
 use pelago_wire::{
@@ -15,12 +16,16 @@ use pelago_wire::{
 
 use super::opening::direct;
 use super::{Dispatcher, Diverted, Parked, Submission, lost_bytes, of_part, opens_of};
-use crate::homecomings::{Coming, OnDone};
+use crate::completion::CancelKey;
+use crate::homecomings::{Coming, OnDone, Wanted};
 use crate::upstream::Upstream;
 
 /// The time after which a request that needs the bytes at home is answered with `Busy`. They go on
 /// coming.
 const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The pause before another site is asked again.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What a request needs of bytes that are elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +107,7 @@ impl Dispatcher {
         }
         let stored = self.parts.shard.stored_node(file).ok();
         let Some(node) = stored.and_then(|stored| stored.rnode.bytes_at) else {
-            return self.dispatch_unless_away(context, file, need, submission);
+            return self.after_writer(context, file.ino, submission);
         };
         let is_open = submission.request.opens().made().is_some();
         let has_bytes = asking == Some(node.site());
@@ -135,23 +140,29 @@ impl Dispatcher {
         ControlFlow::Break(answer.map(|result| result.map(direct)))
     }
 
-    /// Carries out a request for an own file whose bytes are here. If it ends the lease of another
-    /// site, that may say then that it has them: the request is carried out again, after they were
-    /// given.
-    fn dispatch_unless_away<'a>(
+    /// Has another site that has the lease on the bytes of an own file say what it has written, and
+    /// then carries out a request that opens or cuts the file: it may have bytes of which this site
+    /// has not heard.
+    fn after_writer<'a>(
         self: &Arc<Self>,
         context: &Context,
-        file: Handle,
-        need: Option<Need>,
+        file: InodeId,
         submission: Submission<'a>,
     ) -> Diverted<'a> {
-        let is_open = submission.request.opens().made().is_some();
-        let cuts = need == Some(Need::Given) || need == Some(Need::Here) && !is_open;
-        if !cuts || self.leases.writers() == 0 {
+        if self.leases.writers() == 0 {
+            return ControlFlow::Continue(submission);
+        }
+        let written = self.leases.written_by_others(context.session, [file].into_iter());
+        if written.is_empty() {
             return ControlFlow::Continue(submission);
         }
         let parked = Parked::new(context, submission);
-        self.dispatch_and_repeat(file, parked);
+        let this = Arc::clone(self);
+        let told: Done = Box::new(move |told| match told {
+            Ok(_) => parked.go_on_here(&this),
+            Err(error) => (parked.done)(Err(error)),
+        });
+        self.answer_after_writers(CancelKey::from(context), written, Ok(Reply::Done), told);
         ControlFlow::Break(None)
     }
 
@@ -340,10 +351,35 @@ impl Dispatcher {
                 return done(Err(lost_bytes()));
             }
             let parked = Parked { context, request: again, bytes: Vec::new(), done };
-            this.read_opened(&there, open, parked, attempts - 1);
+            this.read_later(there, open, parked, attempts - 1);
         });
         let context = Context { mutation: 0, origin: None, ..context };
         upstream.ask(&context, request, Bulk::None, checked);
+    }
+
+    /// Has a read carried out again after a pause.
+    fn read_later(
+        self: &Arc<Self>,
+        upstream: Arc<Upstream>,
+        open: OpenKey,
+        parked: Parked,
+        attempts: u32,
+    ) {
+        let parked = Arc::new(Mutex::new(Some(parked)));
+        let this = Arc::clone(self);
+        let late = Arc::clone(&parked);
+        let run = move || {
+            thread::sleep(PAUSE);
+            if let Some(parked) = late.lock().take() {
+                this.read_opened(&upstream, open, parked, attempts);
+            }
+        };
+        let spawned = thread::Builder::new().name("read-again".to_owned()).spawn(run);
+        if spawned.is_err()
+            && let Some(parked) = parked.lock().take()
+        {
+            (parked.done)(Err(Code::Busy.into()));
+        }
     }
 
     /// Returns how many bytes a read must bring, by the size that the home knows now.
@@ -375,38 +411,44 @@ impl Dispatcher {
     /// Calls `then` once the bytes of a file have come home, or were given.
     fn when_home(self: &Arc<Self>, file: Handle, node: InodeId, need: Need, then: OnDone) {
         let until = Instant::now() + PATIENCE;
-        match self.parts.sites.homecomings.wait(file.ino, until, then) {
-            Ok(Coming::UnderWay) => {}
-            Ok(Coming::Begins) => self.begin_homecoming(file, node, need),
-            Err(then) => then(Err(Code::Busy.into())),
+        let wanted = Wanted { file, node, is_pulled: need == Need::Here };
+        if let Coming::Begins = self.parts.sites.homecomings.wait(wanted, until, then) {
+            self.begin_homecoming(wanted);
         }
     }
 
-    fn begin_homecoming(self: &Arc<Self>, file: Handle, node: InodeId, need: Need) {
+    fn begin_homecoming(self: &Arc<Self>, wanted: Wanted) {
         let this = Arc::clone(self);
         let run = thread::Builder::new().name("homecoming".to_owned());
         let spawned = run.spawn(move || {
-            let result = this.bring_home(file, node, need);
-            if let Err(error) = &result {
-                tracing::warn!(%error, file = %file.ino, "bytes of a file do not come home");
+            let mut next = Some(wanted);
+            while let Some(wanted) = next {
+                let file = wanted.file.ino;
+                let result = this.bring_home(wanted);
+                if let Err(error) = &result {
+                    tracing::warn!(%error, %file, "bytes of a file do not come home");
+                }
+                next = this.parts.sites.homecomings.end(file, result);
             }
-            this.parts.sites.homecomings.end(file.ino, result);
         });
         if spawned.is_err() {
-            self.parts.sites.homecomings.end(file.ino, Err(Code::Busy.into()));
+            let mut next = Some(wanted);
+            while let Some(wanted) = next {
+                let busy = Err(Code::Busy.into());
+                next = self.parts.sites.homecomings.end(wanted.file.ino, busy);
+            }
         }
     }
 
     /// Brings the bytes of a file home, or has the other site write nothing there any more. Blocks.
     /// If they are not there any more, this does nothing.
-    fn bring_home(self: &Arc<Self>, file: Handle, node: InodeId, need: Need) -> Result<(), Error> {
+    fn bring_home(self: &Arc<Self>, wanted: Wanted) -> Result<(), Error> {
+        let Wanted { file, node, is_pulled } = wanted;
         let upstream = self.parts.sites.upstream(node.site())?;
         // If a loss of power made this site forget the place, the other one must still take the
         // bytes for its own.
         self.when_home_is_safe()?;
-        let give = Request::GiveBytes { node: Handle::own(node), file: file.ino };
-        let given = wait(|done| upstream.ask(&Context::direct(0, 0), give, Bulk::None, done));
-        let given = match given {
+        let given = match self.ask_for_bytes(&upstream, file.ino, node) {
             Ok(Reply::Attr(given)) => given,
             _ if self.node_elsewhere(file) != Some(node) => return Ok(()),
             Ok(_) => return Err(lost_bytes()),
@@ -418,16 +460,35 @@ impl Dispatcher {
         let flags = PlaceFlags { given: true, ..PlaceFlags::default() };
         let place = NewPlace { node, size, mtime, since: Time::default(), flags };
         let mut result = opens.set_bytes_at(file, &place).map(drop);
-        if result.is_ok() && need == Need::Here {
+        if result.is_ok() && is_pulled {
             let mut fill = |content: &ContentFile| self.pull(&upstream, file, &given, content);
             result = opens.bring_home(file, node, &mut fill);
         }
         match result {
-            Ok(()) if need == Need::Here => self.drop_when_safe(file, node),
+            Ok(()) if is_pulled => self.drop_when_safe(file, node),
             Err(error) if !matches!(error.code, Code::Exists | Code::Stale) => return Err(error),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Asks another site for the bytes in a node, again while a change of them is under way there.
+    fn ask_for_bytes(
+        &self,
+        upstream: &Arc<Upstream>,
+        file: InodeId,
+        node: InodeId,
+    ) -> Result<Reply, Error> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let give = Request::GiveBytes { node: Handle::own(node), file };
+            let given = wait(|done| upstream.ask(&Context::direct(0, 0), give, Bulk::None, done));
+            let is_busy = given.as_ref().is_err_and(|error| error.code == Code::Busy);
+            if !is_busy || Instant::now() >= until || *self.stopped.read_recursive() {
+                return given;
+            }
+            thread::sleep(PAUSE);
+        }
     }
 
     /// Waits until all is safe that was done.
@@ -496,8 +557,9 @@ impl Dispatcher {
     }
 }
 
-/// How often a read is repeated that brings too few bytes.
-const READ_ATTEMPTS: u32 = 3;
+/// How often a read is repeated that brings too few bytes: for as long as the other site may wait
+/// until it can tell of a smaller size.
+const READ_ATTEMPTS: u32 = 100;
 
 /// The bytes of one read of those that come home.
 const PULLED_BYTES: u32 = 256 << 10;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pelago_data::OpenKey;
 use pelago_wire::{
     Attr, Code, Context, DataPath, Done, Error, Handle, InodeId, OpenFlags, Reply, Request,
+    SessionId, SetAttr, SetTime,
 };
 
 use super::writer::{here, made_open};
@@ -60,11 +61,12 @@ impl Dispatcher {
                 self.open_there(Parked::new(context, submission), home, flags, false);
             }
             Request::SetAttr { open: None, set, .. } if set.size.is_some() => {
-                if self.parts.sites.stays.node_of(subject).is_none() {
+                if !self.parts.sites.stays.concerns(subject) {
                     return ControlFlow::Continue(submission);
                 }
+                // So a kernel empties a file that a program opens with O_TRUNC, after the open.
                 self.after_giving(context, subject, submission, move |this, parked| {
-                    this.pass_parked(parked, home);
+                    this.set_size_there(parked, home);
                 });
             }
             Request::SetAttr { set, .. }
@@ -86,6 +88,23 @@ impl Dispatcher {
         }
     }
 
+    /// Has the size of a file set at its home. None of its bytes are here.
+    fn set_size_there(self: &Arc<Self>, parked: Parked, home: u16) {
+        let Parked { context, request, bytes, done } = parked;
+        let file = request.describe().subjects.each_inode().next();
+        let went_home = self.parts.sites.stays.went_home();
+        let this = Arc::clone(self);
+        let noted: Done = Box::new(move |result| {
+            match (&result, file) {
+                (Ok(Reply::Attr(attr)), _) => this.parts.sites.stays.note_size(attr, went_home),
+                (_, Some(file)) => this.leave_stay(file),
+                (_, None) => {}
+            }
+            done(result);
+        });
+        self.pass_parked(Parked { context, request, bytes, done: noted }, home);
+    }
+
     /// Tells the home of a file what was written, and then sets attributes there.
     fn set_after_telling(
         self: &Arc<Self>,
@@ -94,10 +113,11 @@ impl Dispatcher {
         submission: Submission<'_>,
     ) {
         let Parked { context, request, bytes, done } = Parked::new(context, submission);
+        let sets_mtime = matches!(&request, Request::SetAttr { set, .. } if set.mtime.is_some());
         let this = Arc::clone(self);
         let noted: Done = Box::new(move |result| {
             if let Ok(Reply::Attr(attr)) = &result {
-                this.parts.sites.stays.note_set(attr);
+                this.note_set(attr, sets_mtime);
             }
             done(result);
         });
@@ -113,8 +133,23 @@ impl Dispatcher {
         self.tell(node, Box::new(told));
     }
 
+    /// Records attributes of a file that a program here has set at its home.
+    fn note_set(self: &Arc<Self>, attr: &Attr, sets_mtime: bool) {
+        let stays = &self.parts.sites.stays;
+        if let Some(node) = stays.note_set(attr) {
+            self.put_stay(node);
+        }
+        if let Some(node) = stays.node_of(attr.ino).filter(|_| sets_mtime) {
+            // The home gets the time of the node with the bytes.
+            let set = SetAttr { mtime: Some(SetTime::To(attr.mtime)), ..SetAttr::default() };
+            let request = Request::SetAttr { node: Handle::own(node), open: None, set };
+            self.do_here(&Context::direct(0, 0), request, Box::new(|_set| {}));
+        }
+    }
+
     /// Calls `then` once nothing is written here any more into the bytes of a file, which its home
-    /// is about to empty or to take.
+    /// is about to change. If the home does not know all of them, and cannot be told, the request
+    /// fails: after it they would be given to a home that has never heard of them.
     fn after_giving(
         self: &Arc<Self>,
         context: &Context,
@@ -123,6 +158,20 @@ impl Dispatcher {
         then: impl FnOnce(&Arc<Self>, Parked) + Send + 'static,
     ) {
         let parked = Parked::new(context, submission);
+        if let Err(error) = self.admit_there(file.site(), &parked.context, &parked.request) {
+            return (parked.done)(Err(error));
+        }
+        let this = Arc::clone(self);
+        let made = move || this.give_and_go_on(file, parked, then);
+        self.parts.sites.stays.when_made(file, Box::new(made));
+    }
+
+    fn give_and_go_on(
+        self: &Arc<Self>,
+        file: InodeId,
+        parked: Parked,
+        then: impl FnOnce(&Arc<Self>, Parked) + Send + 'static,
+    ) {
         let stays = &self.parts.sites.stays;
         let Some(node) = stays.node_of(file) else { return then(self, parked) };
         let this = Arc::clone(self);
@@ -131,14 +180,25 @@ impl Dispatcher {
         let quiet = Box::new(move || {
             let Some((parked, then)) = late.lock().take() else { return };
             let again = Arc::clone(&this);
-            // First, so that it cannot arrive after the file was emptied. If it is not told now, it
-            // is later, and counts only if the file was not emptied.
-            let told = move |_told: Result<(), Error>| {
-                if let Some(row) = again.parts.sites.stays.give(node) {
-                    again.put_stay(node, &row);
+            // First, so that it cannot arrive after the file was emptied.
+            let told = move |told: Result<(), Error>| {
+                let stays = &again.parts.sites.stays;
+                if let Err(error) = told
+                    && stays.is_used(node)
+                {
+                    stays.open_gate(node);
+                    return (parked.done)(Err(error));
+                }
+                if stays.give(node).is_some() {
+                    again.put_stay(node);
+                }
+                if let Request::SetAttr { .. } = parked.request {
+                    // It says which size the lease is for, before what has waited goes on.
+                    then(&again, parked);
+                    return stays.open_gate(node);
                 }
                 again.leave_stay(file);
-                again.parts.sites.stays.open_gate(node);
+                stays.open_gate(node);
                 then(&again, parked);
             };
             this.tell(node, Box::new(told));
@@ -182,15 +242,14 @@ impl Dispatcher {
             Reply::Opened { attr, .. } => (file.unwrap_or_else(|| Handle::own(attr.ino)), *attr),
             _ => return done(Ok(reply)),
         };
-        let may_stay = is_empty && attr.size == 0 && flags.write && !flags.sync;
-        let remote = RemoteOpen { file, flags, empty_since: may_stay.then_some(attr.mtime) };
-        let Some(node) = self.parts.sites.stays.add_open(open, remote) else {
+        let is_own_mount = context.session == SessionId::DIRECT;
+        let remote = RemoteOpen { file, flags, is_own_mount, empty_since: None, has_lost: false };
+        let empty_since = (is_empty && attr.size == 0).then_some(attr.mtime);
+        let Some(node) = self.parts.sites.stays.add_open(open, remote, empty_since) else {
             return done(Ok(reply));
         };
-        if flags.write
-            && let Some(row) = self.parts.sites.stays.add_writer(node)
-        {
-            self.put_stay(node, &row);
+        if flags.write && self.parts.sites.stays.add_writer(node).is_some() {
+            self.put_stay(node);
         }
         let this = Arc::clone(self);
         let opened: Done = Box::new(move |result| match result {

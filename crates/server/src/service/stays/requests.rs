@@ -4,9 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use pelago_data::NewPlace;
-use pelago_store::clock;
 use pelago_store::rows::StayState;
-use pelago_wire::{Code, Context, Done, Error, Handle, InodeId, Reply, Request};
+use pelago_wire::{Code, Context, Done, Error, Handle, InodeId, Reply, Request, Time};
 
 use super::super::execute::Executor;
 use super::super::{ErrorReport, OpResult, Outcome};
@@ -115,9 +114,15 @@ impl Executor<'_> {
     /// Gives the bytes in a node to the home of their file.
     pub(in crate::service) fn give_bytes(&self, node: InodeId, file: InodeId) -> OpResult {
         self.expect_bytes_of(node, file)?;
-        let row = self.parts.sites.stays.give(node).ok_or(Code::Stale)?;
-        self.parts.shard.put_stay(node, &row)?;
-        let attr = self.parts.shard.attr(Handle::own(node))?;
+        let stays = &self.parts.sites.stays;
+        let is_known = !stays.is_dirty(node);
+        stays.give(node).ok_or(Code::Stale)?;
+        stays.write_row(node)?;
+        let mut attr = self.parts.shard.attr(Handle::own(node))?;
+        if is_known {
+            // The home may have got another since.
+            attr.mtime = Time::default();
+        }
         Ok(Outcome::WhenSafe(Reply::Attr(attr), ErrorReport::Untracked))
     }
 
@@ -132,10 +137,9 @@ impl Executor<'_> {
             // They are not those of the file.
             return Ok(Reply::Done.into());
         }
-        if self.parts.shard.end_stay(node, clock::now())? {
+        if self.parts.sites.stays.end(node)? {
             (self.parts.notify_orphans)();
         }
-        self.parts.sites.stays.remove(node);
         Ok(Reply::Done.into())
     }
 

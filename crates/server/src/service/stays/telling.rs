@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pelago_store::clock;
-use pelago_store::rows::{StayRow, StayState};
+use pelago_data::OpenKey;
+use pelago_store::rows::StayState;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, Handle, InodeId, PlaceFlags, Reply, Request, Time,
 };
@@ -48,6 +48,10 @@ impl Dispatcher {
     }
 
     fn tell_now(self: &Arc<Self>, news: News) {
+        if news.row.state == StayState::Kept {
+            let waiting = self.parts.sites.stays.take_waiting(news.node);
+            return self.told(news, Err(lost_bytes()), waiting);
+        }
         let News { node, row, kills_privileges } = news;
         let waiting = self.parts.sites.stays.take_waiting(node);
         let attr = match self.parts.shard.attr(Handle::own(node)) {
@@ -95,6 +99,8 @@ impl Dispatcher {
         let node = news.node;
         let state = stays.row(node).map(|row| row.state);
         let answer = match (result, state) {
+            // It was kept meanwhile.
+            (Ok(_), Some(StayState::Kept)) => Err(lost_bytes()),
             (Ok(_), _) => Ok(()),
             // The home has taken them, or has emptied the file; or it got them as a whole.
             (Err(error), Some(StayState::Given | StayState::Sent))
@@ -115,8 +121,8 @@ impl Dispatcher {
             (Err(error), _) => Err(error),
         };
         let (row, next) = stays.end_telling(news, result.ok());
-        if let Some(row) = row {
-            self.put_stay(node, &row);
+        if row.is_some() {
+            self.put_stay(node);
         }
         if let Some(news) = next {
             self.tell_news(news);
@@ -133,7 +139,7 @@ impl Dispatcher {
             kept = %node,
             "a file has got other bytes at its home; those that were written here are kept"
         );
-        self.put_stay(node, &row);
+        self.put_stay(node);
         self.leave_stay(row.file.ino);
     }
 
@@ -146,21 +152,20 @@ impl Dispatcher {
     }
 
     /// Writes the row of a node.
-    pub(super) fn put_stay(&self, node: InodeId, row: &StayRow) {
-        if let Err(error) = self.parts.shard.put_stay(node, row) {
-            tracing::warn!(%error, file = %row.file.ino, "the state of bytes is not recorded");
+    pub(super) fn put_stay(&self, node: InodeId) {
+        if let Err(error) = self.parts.sites.stays.write_row(node) {
+            tracing::warn!(%error, %node, "the state of bytes is not recorded");
         }
     }
 
     /// Has a node removed, with its bytes.
     pub(super) fn end_stay(&self, node: InodeId) {
-        match self.parts.shard.end_stay(node, clock::now()) {
+        match self.parts.sites.stays.end(node) {
             Ok(true) => (self.parts.notify_orphans)(),
             Ok(false) => {}
             Err(error) if error.code == Code::Stale => {}
-            Err(error) => tracing::warn!(%error, %node, "bytes that nobody needs stay here"),
+            Err(error) => tracing::warn!(%error, %node, "bytes that are not needed stay here"),
         }
-        self.parts.sites.stays.remove(node);
     }
 
     /// Begins to tell homes again what they could not be told, and to ask whether bytes are still
@@ -245,7 +250,11 @@ fn watch(dispatcher: &Weak<Dispatcher>) {
         if *dispatcher.stopped.read() {
             return;
         }
-        for node in dispatcher.parts.sites.stays.untold() {
+        let has_bytes = |site, open: OpenKey| {
+            let upstream = dispatcher.parts.sites.upstream(site);
+            upstream.is_ok_and(|upstream| upstream.has_bytes(open.session, open.open))
+        };
+        for node in dispatcher.parts.sites.stays.untold(has_bytes) {
             dispatcher.tell(node, Box::new(|_told| {}));
         }
         let stuck = dispatcher.parts.sites.stays.take_stuck(|site| {

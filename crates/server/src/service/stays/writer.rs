@@ -8,11 +8,11 @@ use pelago_store::clock;
 use pelago_store::rows::{StayRow, StayState};
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, Handle, InodeId, OpenFlags, OpenId, Reply, Request,
-    SessionId, SetAttr, WriteFlags, limits,
+    SessionId, SetAttr, WriteFlags,
 };
 
-use super::{Dispatcher, Diverted, Parked, Submission, of_part, opens_of};
-use crate::stays::{Gate, News, OnTold, RemoteOpen};
+use super::{Dispatcher, Diverted, Parked, Submission, lost_bytes, of_part, opens_of};
+use crate::stays::{FirstChange, Gate, News, OnTold, RemoteOpen};
 
 /// The bytes of a file and their node here.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +64,9 @@ impl Dispatcher {
         submission: Submission<'a>,
     ) -> Diverted<'a> {
         let is_used = self.parts.sites.stays.is_used(staying.node);
+        if reports_loss(&submission.request) && self.parts.sites.stays.take_loss(open) {
+            return ControlFlow::Break(Some(Err(lost_bytes())));
+        }
         let answer = match &submission.request {
             Request::Read { .. } | Request::Seek { .. } if is_used => {
                 self.dispatch_local(context, submission)
@@ -71,24 +74,28 @@ impl Dispatcher {
             Request::Write { .. } | Request::Allocate { .. } => {
                 return self.change_stay(context, staying, open, submission);
             }
-            Request::CopyRange { .. } => {
-                let opens = opens_of(context, &submission.request);
-                let are_here = |open: &OpenKey| self.parts.opens.inode_of(*open).is_ok();
-                match is_used && opens.iter().all(are_here) {
-                    true => return self.change_stay(context, staying, open, submission),
+            Request::CopyRange { from, to, .. } => {
+                let [from, to] = [*from, *to].map(|open| OpenKey::of(context, open));
+                match self.staying(to).filter(|_| self.has_bytes_here(from)) {
+                    Some(copied) if self.has_bytes_here(to) => {
+                        return self.change_stay(context, copied, to, submission);
+                    }
                     // The kernel reads and writes then.
-                    false => Some(Err(Code::CrossHome.into())),
+                    Some(_) | None => Some(Err(Code::CrossHome.into())),
                 }
             }
             Request::SetAttr { set, .. } if set.size.is_some() && is_used => {
                 return self.cut_stay(context, staying, open, submission);
+            }
+            Request::SetAttr { set, .. } if set.size.is_some() => {
+                return self.begin_stay(context, submission);
             }
             Request::Flush { .. } => {
                 self.flush_stay(context, staying, open, submission);
                 None
             }
             Request::Fsync { .. } => {
-                self.sync_stay(context, staying, submission);
+                self.sync_stay(context, staying, open, submission);
                 None
             }
             Request::Release { .. } => {
@@ -99,6 +106,14 @@ impl Dispatcher {
             _ => return ControlFlow::Continue(submission),
         };
         ControlFlow::Break(answer)
+    }
+
+    /// Returns whether the bytes of the file of an open are read and written here.
+    fn has_bytes_here(&self, open: OpenKey) -> bool {
+        match self.staying(open) {
+            Some(staying) => self.parts.sites.stays.is_used(staying.node),
+            None => matches!(self.parts.opens.bytes_at(open), Ok(None)),
+        }
     }
 
     /// Changes bytes that are here. The home is told before this is answered, unless this site has
@@ -113,8 +128,8 @@ impl Dispatcher {
         let stays = &self.parts.sites.stays;
         match stays.begin_change(staying.node) {
             Gate::Begun(None) => {}
-            Gate::Begun(Some(row)) => self.put_stay(staying.node, &row),
-            Gate::Gone => return ControlFlow::Continue(submission),
+            Gate::Begun(Some(_)) => self.put_stay(staying.node),
+            Gate::Gone => return self.begin_stay(context, submission),
             Gate::Closed => {
                 let parked = Parked::new(context, submission);
                 let this = Arc::clone(self);
@@ -123,14 +138,14 @@ impl Dispatcher {
             }
         }
         let Submission { request, bulk, later } = submission;
-        let kills = kills_privileges(&request);
+        let kills = kills_privileges(context, &request);
         let mut changed_later = || -> Done {
             let this = Arc::clone(self);
             let done = later();
             Box::new(move |result| {
                 this.parts.sites.stays.end_change(staying.node, kills);
                 match result.is_ok() && !this.may_tell_later(staying, open) {
-                    true => this.tell(staying.node, Box::new(move |told| done(told.and(result)))),
+                    true => this.tell_of_change(staying, open, result, done),
                     false => done(result),
                 }
             })
@@ -143,16 +158,41 @@ impl Dispatcher {
         if result.is_err() || self.may_tell_later(staying, open) {
             return ControlFlow::Break(Some(result));
         }
-        let done = later();
-        self.tell(staying.node, Box::new(move |told| done(told.and(result))));
+        self.tell_of_change(staying, open, result, later());
         ControlFlow::Break(None)
     }
 
+    /// Tells the home of a change that was made through an open, and then answers it.
+    fn tell_of_change(
+        self: &Arc<Self>,
+        staying: StayingFile,
+        open: OpenKey,
+        result: Result<Reply, Error>,
+        done: Done,
+    ) {
+        let this = Arc::clone(self);
+        let told = move |told: Result<(), Error>| done(this.heard(open, told).and(result));
+        self.tell(staying.node, Box::new(told));
+    }
+
+    /// Returns what a program hears that has waited until the home was told: each open reports once
+    /// that bytes are lost.
+    fn heard(&self, open: OpenKey, told: Result<(), Error>) -> Result<(), Error> {
+        match self.parts.sites.stays.take_loss(open) {
+            true => Err(lost_bytes()),
+            false => told,
+        }
+    }
+
     /// Returns whether the home of a file need not know yet what is written through an open: nobody
-    /// else looks at it without a recall, and the next run tells what this one has not.
+    /// else looks at it without a recall, and the program ends with this process.
     fn may_tell_later(&self, staying: StayingFile, open: OpenKey) -> bool {
         let upstream = self.parts.sites.upstream(staying.home());
-        upstream.is_ok_and(|upstream| upstream.has_bytes(open.session, open.open))
+        // What is written with O_SYNC is safe when it is answered, and nobody passes it over then.
+        let is_sync = self.parts.opens.opened(open).is_ok_and(|(_, flags)| flags.sync);
+        open.session == SessionId::DIRECT
+            && !is_sync
+            && upstream.is_ok_and(|upstream| upstream.has_bytes(open.session, open.open))
     }
 
     /// Truncates or extends bytes that are here. Other attributes are set at the home.
@@ -172,8 +212,8 @@ impl Dispatcher {
         let stays = &self.parts.sites.stays;
         match stays.begin_change(staying.node) {
             Gate::Begun(None) => {}
-            Gate::Begun(Some(row)) => self.put_stay(staying.node, &row),
-            Gate::Gone => return ControlFlow::Continue(submission),
+            Gate::Begun(Some(_)) => self.put_stay(staying.node),
+            Gate::Gone => return self.begin_stay(context, submission),
             Gate::Closed => {
                 let parked = Parked::new(context, submission);
                 let this = Arc::clone(self);
@@ -191,7 +231,7 @@ impl Dispatcher {
                 return done(Err(error));
             }
             let again = Arc::clone(&this);
-            let go_on = move |told: Result<(), Error>| match told {
+            let go_on = move |told: Result<(), Error>| match again.heard(open, told) {
                 Ok(()) if rest.is_empty() => {
                     let shown = Request::GetAttr { node };
                     again.do_there(&of_part(&context), staying.home(), shown, done);
@@ -226,9 +266,9 @@ impl Dispatcher {
         let done = later();
         let this = Arc::clone(self);
         let context = *context;
-        let told: OnTold = Box::new(move |told| match told {
+        let told: OnTold = Box::new(move |told| match this.heard(open, told) {
             // Nothing is to be committed there. But a process loses its locks.
-            Ok(()) if owner.is_none() && this.parts.sites.stays.is_used(staying.node) => {
+            Ok(()) if owner.is_none() && this.is_committed(staying.node) => {
                 done(Ok(Reply::Done));
             }
             Ok(()) => this.do_there(&context, staying.home(), request, done),
@@ -250,16 +290,22 @@ impl Dispatcher {
         self.do_here(&of_part(&context), flush, flushed);
     }
 
+    /// Returns whether the home of a file needs no FLUSH: it was told of the bytes in a node here, or
+    /// has got all of them, with what a FLUSH does.
+    fn is_committed(&self, node: InodeId) -> bool {
+        let stays = &self.parts.sites.stays;
+        stays.row(node).is_none() || stays.is_used(node)
+    }
+
     /// Returns whether all that was written fits into one request, so that nothing is gained if it
     /// stays here.
     fn is_small(&self, staying: StayingFile, open: OpenKey) -> bool {
         let row = self.parts.sites.stays.row(staying.node);
         let is_new = row.is_some_and(|row| row.state == StayState::New);
         let attr = self.parts.shard.attr(Handle::own(staying.node));
-        let is_small = attr.is_ok_and(|attr| attr.size <= limits::STAY_LEAST_BYTES as u64);
-        // The own mount's goes under the lease, or not at all.
-        let is_own = open.session == SessionId::DIRECT;
-        is_new && is_small && is_own && self.may_tell_later(staying, open)
+        let least = self.parts.sites.stay_least_bytes as u64;
+        let is_small = attr.is_ok_and(|attr| attr.size <= least);
+        is_new && is_small && self.may_tell_later(staying, open)
     }
 
     /// Sends the bytes of a small file to its home, which has all of it then. This is a telling as
@@ -295,7 +341,7 @@ impl Dispatcher {
         news: News,
     ) {
         let stays = &self.parts.sites.stays;
-        let size = limits::STAY_LEAST_BYTES as u32;
+        let size = self.parts.sites.stay_least_bytes as u32;
         let read = self.parts.opens.read(open, 0, size, MayBlock::Yes, None);
         let upstream = self.parts.sites.upstream(staying.home());
         let (Ok(bytes), Ok(upstream)) = (read, upstream) else {
@@ -303,16 +349,18 @@ impl Dispatcher {
             return self.tell_news(news);
         };
         let bytes = bytes.into_bytes();
+        // Not held back: the node goes when the home has all of them. What this site knows under the
+        // lease, that the file is empty, is not true any more.
+        upstream.give_up_bytes(staying.file);
         let this = Arc::clone(self);
-        let sent: Done = Box::new(move |result| match result {
+        let length = bytes.len() as u64;
+        let sent: Done = Box::new(move |result| match result.and_then(|it| whole(&it, length)) {
             // Who waits is answered by the removal.
-            Ok(_) => this.end_stay(staying.node),
+            Ok(()) => this.end_stay(staying.node),
             Err(error) => {
                 let stays = &this.parts.sites.stays;
-                if !may_have_arrived(error)
-                    && let Some(row) = stays.set_sent(staying.node, false)
-                {
-                    this.put_stay(staying.node, &row);
+                if !may_have_arrived(error) && stays.set_sent(staying.node, false).is_some() {
+                    this.put_stay(staying.node);
                 }
                 stays.open_gate(staying.node);
                 let waiting = stays.take_waiting(staying.node);
@@ -320,12 +368,13 @@ impl Dispatcher {
             }
         });
         if bytes.is_empty() && !news.kills_privileges {
-            return sent(Ok(Reply::Done));
+            return sent(Ok(Reply::Written { bytes: 0, size: 0 }));
         }
-        if let Some(row) = stays.set_sent(staying.node, true) {
-            self.put_stay(staying.node, &row);
+        if stays.set_sent(staying.node, true).is_some() {
+            self.put_stay(staying.node);
         }
-        let flags = WriteFlags { kill_privileges: news.kills_privileges, ..WriteFlags::NONE };
+        let kill_privileges = news.kills_privileges;
+        let flags = WriteFlags { commit: true, kill_privileges, ..WriteFlags::NONE };
         let write = Request::Write { open: open.open, offset: 0, flags };
         upstream.ask(context, write, Bulk::Owned(bytes), sent);
     }
@@ -335,6 +384,7 @@ impl Dispatcher {
         self: &Arc<Self>,
         context: &Context,
         staying: StayingFile,
+        open: OpenKey,
         submission: Submission<'_>,
     ) {
         let Submission { request, bulk: _, later } = submission;
@@ -347,7 +397,7 @@ impl Dispatcher {
                 return done(Err(error));
             }
             let again = Arc::clone(&this);
-            let told = move |told: Result<(), Error>| match told {
+            let told = move |told: Result<(), Error>| match again.heard(open, told) {
                 Ok(()) => again.do_there(&context, staying.home(), there, done),
                 Err(error) => done(Err(error)),
             };
@@ -374,9 +424,8 @@ impl Dispatcher {
             let again = Arc::clone(&this);
             let there = request.clone();
             let released: Done = Box::new(move |_released| {
-                if may_write && let Some(row) = again.parts.sites.stays.remove_writer(staying.node)
-                {
-                    again.put_stay(staying.node, &row);
+                if may_write && again.parts.sites.stays.remove_writer(staying.node).is_some() {
+                    again.put_stay(staying.node);
                 }
                 again.do_there(&context, staying.home(), there, done);
             });
@@ -398,11 +447,12 @@ impl Dispatcher {
         let opens = opens_of(context, &submission.request);
         if let Request::Release { .. } = submission.request {
             for open in opens.into_iter().filter(|open| stays.has_open(*open)) {
+                // First: from then on no node is opened for it.
+                stays.remove_open(open);
                 if self.parts.opens.inode_of(open).is_ok() {
                     // The bytes have gone home since it was opened.
                     self.release_leftover(open);
                 }
-                stays.remove_open(open);
             }
             return ControlFlow::Continue(submission);
         }
@@ -414,32 +464,31 @@ impl Dispatcher {
         if !changes {
             return ControlFlow::Continue(submission);
         }
-        if let Some(file) = opens.iter().find_map(|open| stays.in_the_making(*open)) {
-            let parked = Parked::new(context, submission);
-            let this = Arc::clone(self);
-            stays.when_made(file, Box::new(move || parked.go_on(&this)));
-            return ControlFlow::Break(None);
-        }
-        if let Request::Write { .. } = submission.request
-            && let Some(open) = opens.first().copied()
-            && (open.session == SessionId::DIRECT
-                || submission.bulk.bytes().len() > limits::STAY_LEAST_BYTES)
-            && let Some(remote) = stays.begin_making(open)
-        {
-            let made = self.make_stay(open, remote);
-            stays.end_making(remote.file.ino);
-            match made {
-                Ok(true) => {
-                    if let Some(staying) = self.staying(open) {
-                        return self.through_stay(context, staying, open, submission);
-                    }
-                }
-                Ok(false) => {}
-                Err(error) => return ControlFlow::Break(Some(Err(error))),
+        // The target of a copy comes last.
+        let Some(open) = opens.last().copied() else { return ControlFlow::Continue(submission) };
+        let is_write = matches!(submission.request, Request::Write { .. });
+        let is_made = match stays.first_change(open, is_write) {
+            FirstChange::GoesHome => return ControlFlow::Continue(submission),
+            FirstChange::Waits(file) => {
+                let parked = Parked::new(context, submission);
+                let this = Arc::clone(self);
+                stays.when_made(file, Box::new(move || parked.go_on(&this)));
+                return ControlFlow::Break(None);
             }
+            FirstChange::Stays => true,
+            FirstChange::Makes(remote) => {
+                let made = self.make_stay(open, remote);
+                stays.end_making(remote.file.ino, made == Ok(true));
+                match made {
+                    Ok(is_made) => is_made,
+                    Err(error) => return ControlFlow::Break(Some(Err(error))),
+                }
+            }
+        };
+        match self.staying(open).filter(|_| is_made) {
+            Some(staying) => self.through_stay(context, staying, open, submission),
+            None => ControlFlow::Continue(submission),
         }
-        opens.iter().for_each(|open| stays.note_written_there(*open));
-        ControlFlow::Continue(submission)
     }
 
     /// Ends an open of a node whose bytes are not used any more.
@@ -464,6 +513,10 @@ impl Dispatcher {
         let opens = self.parts.sites.stays.add(node, row);
         let mut opened = Ok(());
         for (key, flags) in &opens {
+            if self.parts.opens.inode_of(*key).is_ok() {
+                // The bytes that the file had before it was emptied.
+                self.release_leftover(*key);
+            }
             let made = self.parts.opens.open(*key, Handle::own(node), here(*flags), MayBlock::Yes);
             if let Err(error) = made {
                 opened = Err(error);
@@ -491,8 +544,32 @@ const fn may_have_arrived(error: Error) -> bool {
 }
 
 /// Returns whether a change clears the setuid and setgid bits of its file.
-const fn kills_privileges(request: &Request) -> bool {
-    matches!(request, Request::Write { flags: WriteFlags { kill_privileges: true, .. }, .. })
+const fn kills_privileges(context: &Context, request: &Request) -> bool {
+    match request {
+        Request::Write { flags, .. } => flags.kill_privileges,
+        _ => context.uid != 0,
+    }
+}
+
+/// Returns whether a request says that bytes are lost which were written before through its open.
+/// FLUSH does, too, after it has ended locks.
+const fn reports_loss(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Write { .. }
+            | Request::Allocate { .. }
+            | Request::CopyRange { .. }
+            | Request::Fsync { .. }
+    )
+}
+
+/// Checks that a reply to a write says that all bytes were written.
+fn whole(reply: &Reply, length: u64) -> Result<(), Error> {
+    match reply {
+        Reply::Written { bytes, .. } if *bytes == length => Ok(()),
+        Reply::Written { .. } => Err(Code::NoSpace.into()),
+        _ => Err(Code::Io.into()),
+    }
 }
 
 /// Returns the flags with which the node of a file is opened here.

@@ -58,6 +58,8 @@ pub(super) struct OfficeOptions {
     pub(super) inline_bytes: u32,
     /// The longest wait for another site.
     pub(super) remote_timeout: Duration,
+    /// The size up to which new files of other sites go home.
+    pub(super) stay_least_bytes: usize,
 }
 
 /// A site: its table and its folder, and the run of its server.
@@ -202,6 +204,7 @@ impl Office {
             sync_interval: SYNC_INTERVALS[usize::from(turns::random(2) == 0)],
             inline_bytes: own.inline_bytes,
             remote_timeout: own.remote_timeout,
+            stay_least_bytes: own.stay_least_bytes,
             memory_bytes: MEMORY_BYTES[usize::from(turns::random(10) == 0)],
             passthrough: Passthrough::Never,
             joining: (self.site != 0).then(|| self.joining()),

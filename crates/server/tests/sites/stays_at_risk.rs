@@ -1,0 +1,321 @@
+//! What could lose bytes of the first site's files that stay at berlin: programs that do two things
+//! at once, refusals, repetitions, and servers that start again.
+
+use std::sync::Barrier;
+use std::thread;
+
+use pelago_server::{Server, StayStatus};
+use pelago_wire::{Code, Handle, OpenFlags, OpenId, Request, SetAttr, SetTime, Time, WriteFlags};
+
+use super::stays::{
+    DIRECT, SIZE, WRITE, attr, close, content, create, flush, open, read, read_open, release, write,
+};
+use super::world::{Offices, ask, ask_with, options, wait_for};
+
+fn set(server: &Server, node: Handle, open: Option<OpenId>, set: SetAttr) -> Result<(), Code> {
+    ask(server, DIRECT, Request::SetAttr { node, open, set }).map(drop)
+}
+
+fn cut_to(size: u64) -> SetAttr {
+    SetAttr { size: Some(size), ..SetAttr::default() }
+}
+
+fn fsync(server: &Server, open: OpenId) -> Result<(), Code> {
+    ask(server, DIRECT, Request::Fsync { open, data_only: false }).map(drop)
+}
+
+/// The kernel sends the parts of one large write at once.
+#[test]
+fn the_first_writes_of_a_file_come_at_once() {
+    let offices = Offices::new();
+    for round in 0..20 {
+        let text = format!("file {round}");
+        let writing = OpenId(1);
+        create(&offices.berlin, DIRECT, &text, writing);
+        let bytes = content(round, 4 * WRITE);
+        let ready = Barrier::new(4);
+        thread::scope(|scope| {
+            for (part, of_part) in bytes.chunks(WRITE).enumerate() {
+                let (ready, offices) = (&ready, &offices);
+                scope.spawn(move || {
+                    ready.wait();
+                    write(&offices.berlin, writing, part * WRITE, of_part).unwrap();
+                });
+            }
+        });
+        close(&offices.berlin, writing);
+        assert!(read(&offices.first, &text).unwrap() == bytes, "{round}");
+        assert_eq!(offices.berlin.stays().files, usize::from(round) + 1);
+    }
+}
+
+/// So a kernel empties a file that a program opens with O_TRUNC.
+#[test]
+fn a_file_that_is_emptied_after_its_open_stays() {
+    let offices = Offices::new();
+    let writing = OpenId(3);
+    let file = create(&offices.first, DIRECT, "file", writing);
+    write(&offices.first, writing, 0, &content(8, SIZE)).unwrap();
+    close(&offices.first, writing);
+    for seed in 9..12 {
+        let bytes = content(seed, SIZE);
+        open(&offices.berlin, file, OpenFlags::WRITE, OpenId(1)).unwrap();
+        set(&offices.berlin, file, None, cut_to(0)).unwrap();
+        write(&offices.berlin, OpenId(1), 0, &bytes).unwrap();
+        close(&offices.berlin, OpenId(1));
+        wait_for("only the last bytes", || offices.berlin.stays().files == 1);
+        for server in [&offices.first, &offices.berlin] {
+            assert!(read(server, "file").unwrap() == bytes, "{seed}");
+        }
+    }
+}
+
+/// The home has not heard of the bytes when a program there empties the file.
+#[test]
+fn the_home_empties_what_it_has_not_heard_of() {
+    let offices = Offices::new();
+    for by_open in [false, true] {
+        let text = format!("file {by_open}");
+        let writing = OpenId(1);
+        let file = create(&offices.berlin, DIRECT, &text, writing);
+        write(&offices.berlin, writing, 0, &content(1, SIZE)).unwrap();
+        match by_open {
+            true => {
+                let truncating = OpenFlags { truncate: true, ..OpenFlags::WRITE };
+                open(&offices.first, file, truncating, OpenId(2)).unwrap();
+                close(&offices.first, OpenId(2));
+            }
+            false => set(&offices.first, file, None, cut_to(0)).unwrap(),
+        }
+        assert_eq!(attr(&offices.berlin, file).size, 0);
+        // Its writer goes on.
+        write(&offices.berlin, writing, 0, b"after that").unwrap();
+        close(&offices.berlin, writing);
+        for server in [&offices.first, &offices.berlin] {
+            assert_eq!(read(server, &text).unwrap(), b"after that");
+        }
+    }
+    wait_for("nothing stays", || offices.berlin.stays() == StayStatus::default());
+}
+
+/// It is cut to a size that is not zero.
+#[test]
+fn the_home_cuts_what_it_has_not_heard_of() {
+    let offices = Offices::new();
+    let writing = OpenId(1);
+    let file = create(&offices.berlin, DIRECT, "file", writing);
+    let bytes = content(1, SIZE);
+    write(&offices.berlin, writing, 0, &bytes).unwrap();
+    set(&offices.first, file, None, cut_to(1000)).unwrap();
+    for server in [&offices.first, &offices.berlin] {
+        assert!(read(server, "file").unwrap() == bytes[..1000]);
+    }
+    close(&offices.berlin, writing);
+}
+
+/// If the home cannot be told, a change of the size by a path fails, and takes nothing away.
+#[test]
+fn a_truncation_that_fails_takes_nothing_away() {
+    let offices = Offices::with(pelago_server::Options {
+        remote_timeout: std::time::Duration::from_secs(1),
+        ..options()
+    });
+    let writing = OpenId(1);
+    let file = create(&offices.berlin, DIRECT, "file", writing);
+    let bytes = content(1, SIZE);
+    write(&offices.berlin, writing, 0, &bytes).unwrap();
+    offices.cut(true);
+    for size in [0, 5000] {
+        set(&offices.berlin, file, None, cut_to(size)).unwrap_err();
+    }
+    offices.cut(false);
+    wait_for("the home is told", || offices.berlin.stays().untold == 0);
+    for server in [&offices.first, &offices.berlin] {
+        assert!(read(server, "file").unwrap() == bytes);
+    }
+    close(&offices.berlin, writing);
+}
+
+/// Each program that has written what others have passed over hears of it once.
+#[test]
+fn each_writer_hears_that_its_bytes_are_passed_over() {
+    let offices = Offices::new();
+    let [one, other] = [OpenId(1), OpenId(2)];
+    let file = create(&offices.berlin, DIRECT, "file", one);
+    open(&offices.berlin, file, OpenFlags::READ_WRITE, other).unwrap();
+    write(&offices.berlin, one, 0, &content(1, SIZE)).unwrap();
+    write(&offices.berlin, other, WRITE, &content(2, WRITE)).unwrap();
+    offices.cut(true);
+    offices.end_session_of_berlin_leases();
+    let theirs = content(3, 5000);
+    open(&offices.first, file, OpenFlags::WRITE, OpenId(1)).unwrap();
+    write(&offices.first, OpenId(1), 0, &theirs).unwrap();
+    close(&offices.first, OpenId(1));
+    offices.cut(false);
+    assert_eq!(fsync(&offices.berlin, one), Err(Code::Io));
+    assert_eq!(write(&offices.berlin, other, 0, b"more"), Err(Code::Io));
+    assert_eq!((fsync(&offices.berlin, one), fsync(&offices.berlin, other)), (Ok(()), Ok(())));
+    for open in [one, other] {
+        assert_eq!(flush(&offices.berlin, open), Ok(()));
+        release(&offices.berlin, open);
+    }
+    assert!(read(&offices.first, "file").unwrap() == theirs);
+    assert_eq!(offices.berlin.stays(), StayStatus { files: 0, untold: 0, kept: 1 });
+}
+
+/// A range is copied from one file that stays to another: the home of the target is told.
+#[test]
+fn a_copied_range_is_told() {
+    let offices = Offices::new();
+    let [from, to] = [OpenId(1), OpenId(2)];
+    let bytes = content(1, SIZE);
+    create(&offices.berlin, DIRECT, "from", from);
+    write(&offices.berlin, from, 0, &bytes).unwrap();
+    create(&offices.berlin, DIRECT, "to", to);
+    write(&offices.berlin, to, 0, b"first").unwrap();
+    fsync(&offices.berlin, to).unwrap();
+    let copy = Request::CopyRange { from, from_offset: 0, to, to_offset: 0, length: SIZE as u64 };
+    ask(&offices.berlin, DIRECT, copy).unwrap();
+    for open in [from, to] {
+        close(&offices.berlin, open);
+    }
+    for text in ["from", "to"] {
+        for server in [&offices.first, &offices.berlin] {
+            assert!(read(server, text).unwrap() == bytes, "{text}");
+        }
+    }
+}
+
+/// A user without privilege writes into a file that runs as another one.
+#[test]
+fn a_write_here_clears_the_set_id_bits_there() {
+    let offices = Offices::new();
+    let writing = OpenId(1);
+    let file = create(&offices.berlin, DIRECT, "file", writing);
+    let mode = SetAttr { mode: Some(0o6755), ..SetAttr::default() };
+    set(&offices.berlin, file, None, mode).unwrap();
+    let by_root = content(1, SIZE);
+    write(&offices.berlin, writing, 0, &by_root).unwrap();
+    fsync(&offices.berlin, writing).unwrap();
+    assert_eq!(attr(&offices.first, file).mode, 0o6755, "root keeps them");
+    open(&offices.berlin, file, OpenFlags::WRITE, OpenId(2)).unwrap();
+    let flags = WriteFlags { kill_privileges: true, ..WriteFlags::NONE };
+    let request = Request::Write { open: OpenId(2), offset: 0, flags };
+    ask_with(&offices.berlin, DIRECT, request, b"by a user").unwrap();
+    assert_eq!(attr(&offices.berlin, file).mode, 0o755, "before the home is told");
+    close(&offices.berlin, OpenId(2));
+    close(&offices.berlin, writing);
+    for server in [&offices.first, &offices.berlin] {
+        assert_eq!(attr(server, file).mode, 0o755);
+    }
+}
+
+/// As `cp -p`: a time that is set stays, also when the bytes come home.
+#[test]
+fn a_time_that_was_set_stays_when_the_bytes_come_home() {
+    let offices = Offices::new();
+    let there = Time { seconds: 1_000_000_000, nanos: 7 };
+    let here = Time { seconds: 900_000_000, nanos: 8 };
+    let to = |time| SetAttr { mtime: Some(SetTime::To(time)), ..SetAttr::default() };
+    for (text, by_berlin, time) in [("berlin's", true, there), ("first's", false, here)] {
+        let file = offices.new_file(text, &content(1, SIZE));
+        let server = if by_berlin { &offices.berlin } else { &offices.first };
+        set(server, file, None, to(time)).unwrap();
+        open(&offices.first, file, OpenFlags::READ_WRITE, OpenId(3)).unwrap();
+        close(&offices.first, OpenId(3));
+        for server in [&offices.first, &offices.berlin] {
+            assert_eq!(attr(server, file).mtime, time, "{text}");
+            assert!(read(server, text).unwrap() == content(1, SIZE));
+        }
+    }
+    wait_for("they came home", || offices.berlin.stays() == StayStatus::default());
+}
+
+/// With `O_SYNC` nobody passes over what was answered.
+#[test]
+fn what_is_written_with_sync_is_told_at_once() {
+    let offices = Offices::new();
+    let file = create(&offices.berlin, DIRECT, "file", OpenId(1));
+    write(&offices.berlin, OpenId(1), 0, &content(1, SIZE)).unwrap();
+    let syncing = OpenFlags { sync: true, ..OpenFlags::WRITE };
+    open(&offices.berlin, file, syncing, OpenId(2)).unwrap();
+    write(&offices.berlin, OpenId(2), 0, b"synced").unwrap();
+    assert_eq!(offices.berlin.stays().untold, 0);
+    for open in [OpenId(1), OpenId(2)] {
+        close(&offices.berlin, open);
+    }
+    assert!(&read(&offices.first, "file").unwrap()[..6] == b"synced");
+}
+
+/// A program at home makes safe what others have written: that is on berlin's disk.
+#[test]
+fn an_fsync_at_home_reaches_the_bytes() {
+    let offices = Offices::with(pelago_server::Options {
+        remote_timeout: std::time::Duration::from_secs(1),
+        ..options()
+    });
+    let file = offices.new_file("file", &content(1, SIZE));
+    open(&offices.first, file, OpenFlags::READ, OpenId(1)).unwrap();
+    let before = offices.sent_by_first();
+    fsync(&offices.first, OpenId(1)).unwrap();
+    assert!(offices.sent_by_first() > before);
+    assert!(read_open(&offices.first, OpenId(1)).unwrap() == content(1, SIZE));
+    offices.cut(true);
+    let away = fsync(&offices.first, OpenId(1)).unwrap_err();
+    assert!(matches!(away, Code::HostDown | Code::TimedOut), "{away:?}");
+}
+
+/// More files than come home at a time are asked for at once.
+#[test]
+fn many_files_come_home_at_once() {
+    let offices = Offices::new();
+    let files: Vec<Handle> = (0..20)
+        .map(|number| offices.new_file(&format!("file {number}"), &content(number, SIZE)))
+        .collect();
+    thread::scope(|scope| {
+        for (number, file) in files.iter().enumerate() {
+            let offices = &offices;
+            scope.spawn(move || {
+                let writing = OpenId(100 + number as u64);
+                open(&offices.first, *file, OpenFlags::WRITE, writing).unwrap();
+                write(&offices.first, writing, 0, b"home").unwrap();
+                close(&offices.first, writing);
+            });
+        }
+    });
+    for number in 0..20 {
+        let seen = read(&offices.berlin, &format!("file {number}")).unwrap();
+        assert!(&seen[..4] == b"home" && seen[4..] == content(number, SIZE)[4..]);
+    }
+    wait_for("all came home", || offices.berlin.stays() == StayStatus::default());
+}
+
+/// Two programs of berlin: one truncates while the other one writes.
+#[test]
+fn a_truncation_beside_writes_loses_no_later_one() {
+    let offices = Offices::new();
+    for round in 0..10 {
+        let text = format!("file {round}");
+        let file = create(&offices.berlin, DIRECT, &text, OpenId(1));
+        open(&offices.berlin, file, OpenFlags::READ_WRITE, OpenId(2)).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for part in 0..8 {
+                    write(&offices.berlin, OpenId(1), part * WRITE, &content(1, WRITE)).unwrap();
+                }
+            });
+            scope.spawn(|| {
+                for _ in 0..3 {
+                    set(&offices.berlin, file, None, cut_to(0)).unwrap();
+                }
+            });
+        });
+        write(&offices.berlin, OpenId(2), 0, b"last").unwrap();
+        for open in [OpenId(1), OpenId(2)] {
+            close(&offices.berlin, open);
+        }
+        let here = read(&offices.berlin, &text).unwrap();
+        assert!(read(&offices.first, &text).unwrap() == here);
+        assert!(&here[..4] == b"last");
+    }
+}
