@@ -41,7 +41,8 @@ struct Bound {
 }
 
 /// The users to whom the charter binds keys; `None` for one whom this machine does not have.
-type BoundElsewhere = HashMap<Principal, Option<Arc<User>>>;
+#[derive(Default)]
+pub(super) struct BoundElsewhere(HashMap<Principal, Option<Arc<User>>>);
 
 /// The users as whom guests act, which follow changes of the file.
 ///
@@ -76,14 +77,9 @@ impl Users {
 
     /// Puts the list of the first site in force beside the own one, which goes first. A user whom
     /// this machine does not have is nobody here: the key has no guest.
-    ///
-    /// # Errors
-    /// If it is no list. Nothing has changed then.
-    pub(super) fn set_elsewhere(&self, text: &str) -> Result<(), String> {
-        let bound = read_elsewhere(text)?;
+    pub(super) fn set_elsewhere(&self, bound: BoundElsewhere) {
         *self.elsewhere.write() = Arc::new(bound);
         self.changes_elsewhere.fetch_add(1, Ordering::AcqRel);
-        Ok(())
     }
 
     /// Returns the number of changes of the file, at this present time.
@@ -122,7 +118,7 @@ impl Users {
             let key = &link.authorizer;
             let is_licence = licences.iter().any(|licence| licence.id == link.id);
             let of_key = bound.users.get(key).map(Some).or_else(|| {
-                let found = elsewhere.get(key)?;
+                let found = elsewhere.0.get(key)?;
                 Some(found.as_ref())
             });
             of_links.push(match of_key {
@@ -160,6 +156,27 @@ impl Users {
     }
 }
 
+impl BoundElsewhere {
+    /// Reads the list of the first site, and looks up those of its users whom this machine has: may
+    /// wait for a directory of accounts.
+    ///
+    /// # Errors
+    /// If it is no list.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let list = parse(text)?;
+        let mut bound = HashMap::new();
+        for (line, named) in list.lines() {
+            let Some(user) = &named.user else { continue };
+            let found = find(user).map(Arc::new);
+            let found = found.inspect_err(|problem| {
+                tracing::warn!(line, problem, "a key of the first office has no guest here");
+            });
+            bound.insert(Principal(*named.key.as_bytes()), found.ok());
+        }
+        Ok(Self(bound))
+    }
+}
+
 /// Returns the different users of the links that license a key.
 fn users_above(chain: &Chain, of_links: &[Vec<Arc<User>>], key: &Principal) -> Vec<Arc<User>> {
     let links = chain.links.iter().zip(of_links).filter(|(link, _)| link.licenses(key));
@@ -178,21 +195,6 @@ fn parse(text: &str) -> Result<NamedKeys, String> {
         let line = error.line;
         format!("line {line}: {}: correct or remove it", error.source)
     })
-}
-
-/// Reads the list of the first site, and looks up those of its users whom this machine has.
-fn read_elsewhere(text: &str) -> Result<BoundElsewhere, String> {
-    let list = parse(text)?;
-    let mut bound = HashMap::new();
-    for (line, named) in list.lines() {
-        let Some(user) = &named.user else { continue };
-        let found = find(user).map(Arc::new);
-        let found = found.inspect_err(|problem| {
-            tracing::warn!(line, problem, "a key of the first office has no guest here");
-        });
-        bound.insert(Principal(*named.key.as_bytes()), found.ok());
-    }
-    Ok(bound)
 }
 
 /// Reads the list, and looks up its users.
