@@ -77,6 +77,7 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
         copy_bytes: None,
         guests_alone: pelago_wire::limits::CHARTER_ALONE,
         new_bytes_stay: false,
+        is_stepped: false,
     }))
 }
 

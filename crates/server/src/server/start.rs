@@ -239,6 +239,7 @@ fn sites(
         copy_bytes: (!options.read_only).then_some(options.copy_bytes),
         guests_alone: options.guests_alone,
         new_bytes_stay: options.new_bytes_stay,
+        is_stepped: options.stepped,
     }))
 }
 
