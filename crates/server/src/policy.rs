@@ -475,8 +475,10 @@ impl Policy {
 
     fn user_of(&self, chain: &Chain, principal: &[u8; 32]) -> Option<Arc<User>> {
         let users = self.users.as_ref()?;
+        // Before the lock, for which a change of the charter waits.
+        let own = users.own()?;
         let _same_charter = self.changing_charter.read();
-        users.of_chain(chain, &Principal(*principal), |key| self.is_root(key))
+        users.of_chain(&own, chain, &Principal(*principal), |key| self.is_root(key))
     }
 
     fn holds(&self, chain: &Chain, principal: &[u8; 32]) -> bool {

@@ -34,7 +34,7 @@ pub(crate) struct User {
 
 /// The users to whom keys are bound.
 #[derive(Default)]
-struct Bound {
+pub(super) struct Bound {
     users: HashMap<Principal, Arc<User>>,
     /// The text of the list.
     text: String,
@@ -89,23 +89,27 @@ impl Users {
         self.file.changes(now) + self.changes_elsewhere.load(Ordering::Acquire)
     }
 
+    /// Returns the own list that is in force; `None` if there is none that can be used yet: the
+    /// volume's user may do more than the one whom it binds. May wait for a directory of accounts.
+    pub(super) fn own(&self) -> Option<Arc<Bound>> {
+        let state = self.file.checked();
+        state.is_known.then(|| Arc::clone(&state.content))
+    }
+
     /// Returns the user as whom a guest with this key and chain acts: that of the nearest key
-    /// towards the root that is bound to a user, else that of the volume.
+    /// towards the root that is bound to a user, by the own list or that of the first site, else
+    /// that of the volume.
     ///
-    /// `None` if there is no list that can be used yet: the volume's user may do more than the one
-    /// whom it binds. `None` too if the first site binds one of the keys to a user whom this
-    /// machine does not have, or if several paths lead to different users: each would be cut by the
-    /// modes of one user, and the guest would act with the envelope of both.
+    /// `None` if the first site binds one of the keys to a user whom this machine does not have, or
+    /// if several paths lead to different users: each would be cut by the modes of one user, and
+    /// the guest would act with the envelope of both.
     pub(super) fn of_chain(
         &self,
+        own: &Bound,
         chain: &Chain,
         guest: &Principal,
         is_root: impl Fn(&Principal) -> bool,
     ) -> Option<Arc<User>> {
-        let bound = {
-            let state = self.file.checked();
-            state.is_known.then(|| Arc::clone(&state.content))?
-        };
         let elsewhere = Arc::clone(&self.elsewhere.read());
         // The users of each link; a link is signed by a root, or by a licensee of links before.
         let mut of_links: Vec<Vec<Arc<User>>> = Vec::with_capacity(chain.links.len());
@@ -117,7 +121,7 @@ impl Users {
         for link in &chain.links {
             let key = &link.authorizer;
             let is_licence = licences.iter().any(|licence| licence.id == link.id);
-            let of_key = bound.users.get(key).map(Some).or_else(|| {
+            let of_key = own.users.get(key).map(Some).or_else(|| {
                 let found = elsewhere.0.get(key)?;
                 Some(found.as_ref())
             });

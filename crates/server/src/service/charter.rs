@@ -51,7 +51,7 @@ struct Unreached<T> {
 }
 
 /// Gets the sites at which a revocation may not be in force yet.
-type Answer = Box<dyn FnOnce(Result<Unreached<String>, Error>) + Send>;
+type PendingReply = Box<dyn FnOnce(Result<Unreached<String>, Error>) + Send>;
 
 /// The sites that are being told of a change.
 struct Telling {
@@ -221,7 +221,7 @@ impl Dispatcher {
     pub(super) fn reach_sites(self: &Arc<Self>, passed_on: PassedOn, done: Done) {
         let PassedOn { revocation, from, hides_names, pass } = passed_on;
         let sites = Arc::clone(&self.parts.sites);
-        let answer: Answer = Box::new(move |unreached| {
+        let answer: PendingReply = Box::new(move |unreached| {
             drop(pass);
             done(unreached.map(|unreached| unreached.reply(hides_names)));
         });
@@ -251,7 +251,7 @@ impl Dispatcher {
 
     /// Passes a revocation on to the first site, and calls `answer` with the sites that were not
     /// reached.
-    fn pass_to_first(&self, passed: PassedRevocation, answer: Answer) {
+    fn pass_to_first(&self, passed: PassedRevocation, answer: PendingReply) {
         let sites = Arc::clone(&self.parts.sites);
         let upstream = sites.upstream(InodeId::ROOT.site());
         let done: Done = Box::new(move |result| {
@@ -266,7 +266,7 @@ impl Dispatcher {
                     true => {
                         tracing::error!(
                             %error,
-                            "the first office refuses a revocation, which holds in this office alone"
+                            "the first office refuses a revocation, which holds here alone"
                         );
                         Unreached { away: Vec::new(), refused: all }
                     }
@@ -387,7 +387,7 @@ const fn is_refusal(error: Error) -> bool {
 fn answer_after(
     left: Duration,
     unreached: Unreached<String>,
-    answer: Answer,
+    answer: PendingReply,
     start: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<()>,
 ) {
     let answer = Arc::new(Mutex::new(Some(answer)));

@@ -23,7 +23,7 @@ use pelago_wire::{Code, Done, limits};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GuestService {
     Yes,
-    /// Not before the first site has answered; at the first one, not before it has asked the others.
+    /// Not before the first site has answered; at that one, not before it has asked the others.
     Asking,
     /// Not before the first site can be reached again: it was silent for this long.
     Alone(Duration),

@@ -277,7 +277,7 @@ impl Asking<'_> {
                 Err(error) if is_refusal(error) => {
                     tracing::error!(
                         %error,
-                        "the first office refuses a revocation, which holds in this office alone"
+                        "the first office refuses a revocation, which holds here alone"
                     );
                     self.now()?.parts.sites.gate.refuse(id);
                 }
