@@ -139,7 +139,7 @@ impl View {
             | Reply::Stepped { .. }
             | Reply::Charter { .. }
             | Reply::Revoked { .. }
-            | Reply::Unreached(_)
+            | Reply::Unreached { .. }
             | Reply::Servers(_) => {}
         }
     }

@@ -300,7 +300,7 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Stepped { .. }
         | Reply::Charter { .. }
         | Reply::Revoked { .. }
-        | Reply::Unreached(_)
+        | Reply::Unreached { .. }
         | Reply::Servers(_) => return None,
     };
     let mut out = Vec::with_capacity(192);

@@ -429,7 +429,7 @@ fn copy(reply: &Reply) -> Option<Reply> {
         | Reply::Stepped { .. }
         | Reply::Charter { .. }
         | Reply::Revoked { .. }
-        | Reply::Unreached(_)
+        | Reply::Unreached { .. }
         | Reply::Servers(_) => return None,
     };
     copy.attrs_mut().into_iter().for_each(|attr| attr.volatile = true);

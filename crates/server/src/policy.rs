@@ -133,6 +133,9 @@ pub(crate) struct Policy {
     seen_terms: AtomicU64,
     /// The charter of the volume. Taken before the locks of roots and users.
     charter: Mutex<KnownCharter>,
+    /// Held for reading while the user of a guest is found, for writing while a charter is put in
+    /// force. Taken after `holding` and `charter`, and before the locks of roots and users.
+    changing_charter: RwLock<()>,
     /// The hashes of the revocations. A leaf lock.
     parts: Mutex<CachedParts>,
 }
@@ -272,6 +275,7 @@ impl Policy {
             is_settled: AtomicBool::new(!had_policy),
             seen_terms: AtomicU64::new(0),
             charter: Mutex::default(),
+            changing_charter: RwLock::new(()),
             parts: Mutex::default(),
         }
     }
@@ -471,7 +475,10 @@ impl Policy {
 
     fn user_of(&self, chain: &Chain, principal: &[u8; 32]) -> Option<Arc<User>> {
         let users = self.users.as_ref()?;
-        users.of_chain(chain, &Principal(*principal), |key| self.is_root(key))
+        // Before the lock, for which a change of the charter waits.
+        let own = users.own()?;
+        let _same_charter = self.changing_charter.read();
+        users.of_chain(&own, chain, &Principal(*principal), |key| self.is_root(key))
     }
 
     fn holds(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
@@ -676,6 +683,8 @@ impl Policy {
     /// Waits until no change of a guest is being made, and lets none begin until the guard is
     /// dropped: for a change by which nodes move.
     pub(crate) fn hold_guests(&self) -> RwLockWriteGuard<'_, ()> {
+        // What files have changed is read before, and not under the lock: that looks accounts up.
+        self.terms();
         self.holding.write()
     }
 

@@ -25,7 +25,7 @@ use pelago_store::rows::{SiteRow, SiteState};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{Code, Context, Error, InodeId, LeasedService, OpenId, SessionId, SitePeer};
 
-pub(crate) use self::gate::GuestService;
+pub(crate) use self::gate::{GuestService, Pass};
 pub use self::invitation::InviteError;
 pub use self::leaving::LeaveError;
 
@@ -61,6 +61,8 @@ pub(crate) struct SiteParts {
     pub(crate) guests_alone: Duration,
     /// New files of other sites up to this size go home with their close.
     pub(crate) stay_least_bytes: usize,
+    /// The server has no threads of its own.
+    pub(crate) is_stepped: bool,
 }
 
 /// The rows of the table that are about other sites.
@@ -176,7 +178,7 @@ pub struct SiteStatus {
 impl Sites {
     pub(crate) fn new(parts: SiteParts) -> Self {
         let SiteParts { own, volume, folder, shard, durability, rows, timeout, .. } = parts;
-        let SiteParts { copy_bytes, guests_alone, stay_least_bytes, .. } = parts;
+        let SiteParts { copy_bytes, guests_alone, stay_least_bytes, is_stepped, .. } = parts;
         let copies = match (&folder, copy_bytes) {
             (Some(folder), Some(0)) => {
                 CopyStore::remove_all(folder);
@@ -192,6 +194,8 @@ impl Sites {
         if has_others {
             shard.set_has_sites();
         }
+        // A stepped server has no thread that asks.
+        let asks_others = has_others && own == InodeId::ROOT.site() && !is_stepped;
         Self {
             own,
             volume,
@@ -220,7 +224,7 @@ impl Sites {
             stale_answers: Arc::default(),
             homecomings: Homecomings::default(),
             origins,
-            gate: Gate::new(guests_alone),
+            gate: Gate::new(guests_alone, asks_others),
         }
     }
 
@@ -260,7 +264,8 @@ impl Sites {
     #[inline]
     pub(crate) fn serves_guests(&self) -> GuestService {
         match self.is_first() {
-            true => GuestService::Yes,
+            true if self.gate.has_asked_others() => GuestService::Yes,
+            true => GuestService::Asking,
             false => self.gate.decide(self.is_first_silent()),
         }
     }

@@ -77,6 +77,7 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
         copy_bytes: None,
         guests_alone: pelago_wire::limits::CHARTER_ALONE,
         stay_least_bytes: pelago_wire::limits::STAY_LEAST_BYTES,
+        is_stepped: false,
     }))
 }
 

@@ -91,6 +91,9 @@ pub const CHARTER_BYTES: usize = CREDENTIAL_BYTES + KEYS_BYTES + 4096;
 pub const REVOKED_PARTS_BYTES: usize = 256 * 16;
 /// Revocations in one answer to another site.
 pub const PASSED_REVOCATIONS: usize = 64;
+/// Revocations of one other site that the first one passes on at a time. One more is answered
+/// `Busy`.
+pub const PASSES: usize = 64;
 /// The time for which a site serves guests after it has asked the first one what was taken back,
 /// while that one can be reached.
 pub const CHARTER_FRESH: Duration = Duration::from_secs(8);

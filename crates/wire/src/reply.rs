@@ -193,9 +193,13 @@ pub enum Reply {
         /// Further ones follow.
         more: bool,
     },
-    /// The names of the sites at which something that was taken back may still be in use: nobody
-    /// has reached them.
-    Unreached(Vec<String>),
+    /// The names of the sites at which something that was taken back may still be in use.
+    Unreached {
+        /// Those that were not reached, or had no time: they ask by themselves.
+        away: Vec<String>,
+        /// Those that were reached and have refused it, or get it only from one that has.
+        refused: Vec<String>,
+    },
     /// The servers of a shared store, each as KEY@HOST:PORT, at most
     /// [`crate::limits::STORE_SERVERS`] of [`crate::limits::SERVER_ADDRESS_BYTES`] each.
     Servers(Vec<String>),

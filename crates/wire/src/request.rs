@@ -480,8 +480,9 @@ pub enum Request {
         known: u64,
     },
     /// Asks the first site for a page of its revocations: those in the parts that differ from the
-    /// asking site's, in the order of what they take back. Reply: `Revoked`; `Invalid` for a wrong
-    /// number of hashes, and as for [`Request::Charter`].
+    /// asking site's, in the order of what they take back. The first one asks another site so after
+    /// its start. Reply: `Revoked`; `Invalid` for a wrong number of hashes, and as for
+    /// [`Request::Charter`].
     Revoked {
         /// The hash of each part that the asking site has, one after another: 256 of 16 bytes.
         parts: Vec<u8>,
@@ -490,7 +491,8 @@ pub enum Request {
     },
     /// Passes on to the first site a revocation that the asking one has made. Reply: `Unreached`,
     /// once it is in force at each site that can be reached; `Invalid` if it is none, or one of a
-    /// root of the first site, `NoSpace`, and as for [`Request::Charter`].
+    /// root of the first site, `NoSpace`, `Busy` beyond [`PASSES`](crate::limits::PASSES), and as
+    /// for [`Request::Charter`].
     PassRevocation {
         /// The signed sentence: at most [`REVOCATION_BYTES`](crate::limits::REVOCATION_BYTES).
         sentence: Vec<u8>,

@@ -469,7 +469,8 @@ fn reply() -> impl Strategy<Value = Reply> {
         volume().prop_map(Reply::Volume),
         option::of(lock()).prop_map(Reply::Lock),
         vec("\\PC{0,100}", 0..4).prop_map(Reply::Servers),
-        vec("[a-z]{1,63}", 0..4).prop_map(Reply::Unreached),
+        (vec("[a-z]{1,63}", 0..4), vec("[a-z]{1,63}", 0..4))
+            .prop_map(|(away, refused)| Reply::Unreached { away, refused }),
         (option::of(vec(any::<u8>(), 0..1000)), any::<[u8; 32]>())
             .prop_map(|(text, revoked)| Reply::Charter { text, revoked }),
         (vec(passed_revocation(), 0..5), any::<[u8; 32]>(), any::<bool>()).prop_map(

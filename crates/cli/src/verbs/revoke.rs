@@ -26,12 +26,16 @@ use crate::{json, locate, output, runtime_dir};
 mod by_auditor;
 
 const AFTER: &str = "\
-A root of the volume takes back any credential, on the machine of the volume, while that is up; of \
-a file with several the last one. Or he takes back a key: it is no guest any more, whatever was \
-shared with it and will be, and no credential that it has signed counts. A guest takes back what \
-he has shared on, from anywhere: the first one of the file that he has signed. What was handed on \
-after it is void with it, for ever, also after a restart: who came with it reads nothing more, by \
-name or by an open file. What was read before stays read.
+A root of the volume takes back any credential, on the machine of its server, in any of its \
+offices, while that is up; of a file with several the last one. Or he takes back a key: it is no \
+guest any more, whatever was shared with it and will be, and no credential that it has signed \
+counts. A guest takes back what he has shared on, from anywhere: the first one of the file that he \
+has signed. What was handed on after it is void with it, for ever, also after a restart: who came \
+with it reads nothing more, by name or by an open file. What was read before stays read.
+
+It holds in all offices. Those that can be reached are waited for; each other one has a line, and \
+goes on serving guests as before while it is cut off, for a day at most. Once its line is back it \
+holds there before a guest is served.
 
 With --mount a guest who has the right `a` there takes back what others have shared in it: the \
 last credential of a file, or one by which a guest is connected, by the first digits of its id, as \
@@ -150,13 +154,14 @@ fn revoke_key(args: &Args, taken: &PublicKey) -> Outcome<()> {
     let subject = Principal(*taken.as_bytes());
     let sentence = Revocation::sign(volume_id(&dir)?, subject, now(), &key.signing_key());
     let invalid = "a root is taken out of the file `policy` of the volume instead";
-    let unreached = of_volume(&dir, sentence, invalid)?;
+    let offices = of_volume(&dir, sentence, invalid)?;
     if args.json {
         return output::print_json(&json!({
             "version": json::VERSION,
             "revoked": taken.to_string(),
             "name": name.map(KeyName::as_str),
-            "unreached": unreached,
+            "unreached": offices.away,
+            "refused": offices.refused,
         }));
     }
     let who = described(taken, name);
@@ -166,7 +171,7 @@ fn revoke_key(args: &Args, taken: &PublicKey) -> Outcome<()> {
     };
     output::print(&format!(
         "revoked   {who}: it is no guest any more, and what it has shared on is void\n{machine}{}",
-        not_reached(&unreached)
+        offices.lines()
     ))
 }
 
@@ -193,19 +198,38 @@ fn revoke_credential(args: &Args) -> Outcome<()> {
         (Some(dir), _) => ServerSession::of_volume(&locate::find(Some(dir), None)?.dir)?,
         (None, None) => ServerSession::of_volume(&volume_of(&chain.last.share)?)?,
     };
-    let unreached = ask(&session, sentence, texts, elsewhere)?;
-    print(args, &chain, revoked, &unreached)
+    let offices = ask(&session, sentence, texts, elsewhere)?;
+    print(args, &chain, revoked, &offices)
 }
 
-/// Returns a line for each office in which what was taken back may still be in use.
-fn not_reached(offices: &[String]) -> String {
-    let line = |office: &String| {
-        format!(
-            "not yet   in {office}, which was not reached: it is in force there before a guest is \
-             served once the line is back, and a day after it was cut no guest is\n"
-        )
-    };
-    offices.iter().map(line).collect()
+/// The offices in which what was taken back may still be in use.
+struct Offices {
+    /// Those that were not reached.
+    away: Vec<String>,
+    /// Those in which it is refused.
+    refused: Vec<String>,
+}
+
+impl Offices {
+    /// Returns a line for each office, and what becomes of it.
+    fn lines(&self) -> String {
+        let away = self.away.iter().map(|office| {
+            format!(
+                "not yet   in {office}, which was not reached: while it is cut off guests go on \
+                 there as before, for a day at most\n"
+            )
+        });
+        let then = "then      it holds there by itself once the line is back, before a guest is \
+                    served\n";
+        let then = (!self.away.is_empty()).then(|| then.to_owned());
+        let refused = self.refused.iter().map(|office| {
+            format!(
+                "refused   in {office}: guests may go on there as before. The logs of the offices \
+                 say why; it is tried again by itself, at least once an hour\n"
+            )
+        });
+        away.chain(then).chain(refused).collect()
+    }
 }
 
 /// Returns the folder of a credential's volume, if it is up and mounted on this machine.
@@ -221,23 +245,24 @@ fn volume_of(share: &Grant) -> Outcome<PathBuf> {
 }
 
 /// Prints that the credential with this id is taken back.
-fn print_id(args: &Args, id: &CredentialId, unreached: &[String]) -> Outcome<()> {
+fn print_id(args: &Args, id: &CredentialId, offices: &Offices) -> Outcome<()> {
     match args.json {
         true => output::print_json(&json!({
             "version": json::VERSION,
             "revoked": id.to_string(),
-            "unreached": unreached,
+            "unreached": offices.away,
+            "refused": offices.refused,
         })),
         false => output::print(&format!(
             "revoked   {id}: it grants nothing any more\n{}",
-            not_reached(unreached)
+            offices.lines()
         )),
     }
 }
 
-fn print(args: &Args, chain: &Chain, revoked: &Link, unreached: &[String]) -> Outcome<()> {
+fn print(args: &Args, chain: &Chain, revoked: &Link, offices: &Offices) -> Outcome<()> {
     if args.json {
-        return print_id(args, &revoked.credential.id(), unreached);
+        return print_id(args, &revoked.credential.id(), offices);
     }
     let file = args.what.display();
     let said = match chain.links().count() {
@@ -248,27 +273,27 @@ fn print(args: &Args, chain: &Chain, revoked: &Link, unreached: &[String]) -> Ou
             revoked.words()
         ),
     };
-    output::print(&format!("{said}{}", not_reached(unreached)))
+    output::print(&format!("{said}{}", offices.lines()))
 }
 
-/// Sends a revocation to the server of the volume in `dir`, over its socket. Returns the offices
-/// that were not reached.
-fn of_volume(dir: &Path, sentence: String, invalid: &'static str) -> Outcome<Vec<String>> {
+/// Sends a revocation to the server of the volume in `dir`, over its socket. Returns the offices in
+/// which it may not hold yet.
+fn of_volume(dir: &Path, sentence: String, invalid: &'static str) -> Outcome<Offices> {
     ask(&ServerSession::of_volume(dir)?, sentence, Vec::new(), invalid)
 }
 
-/// Sends a revocation; of a guest with the text of the credential. Returns the offices that were
-/// not reached. `invalid` is the hint if the server does not take the sentence as one.
+/// Sends a revocation; of a guest with the text of the credential. Returns the offices in which it
+/// may not hold yet. `invalid` is the hint if the server does not take the sentence as one.
 fn ask(
     session: &ServerSession,
     sentence: String,
     texts: Vec<String>,
     invalid: &'static str,
-) -> Outcome<Vec<String>> {
+) -> Outcome<Offices> {
     let chain = texts.into_iter().map(String::into_bytes).collect();
     let answer = session.ask(Request::Revoke { sentence: sentence.into_bytes(), chain })?;
     let answer = answer.and_then(|reply| match reply {
-        Reply::Unreached(offices) => Ok(offices),
+        Reply::Unreached { away, refused } => Ok(Offices { away, refused }),
         _ => Err(Code::Bug.into()),
     });
     answer.map_err(|source: Error| {
@@ -285,4 +310,33 @@ fn ask(
         let server = session.server.clone();
         Failure::new(exit, RevokeError::Refused { server, source }).hint(hint)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_office_in_which_it_does_not_hold_has_a_line_that_says_what_that_means() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let lines = |away: &[&str], refused: &[&str]| {
+            let offices = Offices { away: names(away), refused: names(refused) };
+            offices.lines()
+        };
+        assert_eq!(lines(&[], &[]), "");
+        assert_eq!(
+            lines(&["berlin", "rome"], &[]),
+            "not yet   in berlin, which was not reached: while it is cut off guests go on there as \
+             before, for a day at most\n\
+             not yet   in rome, which was not reached: while it is cut off guests go on there as \
+             before, for a day at most\n\
+             then      it holds there by itself once the line is back, before a guest is served\n"
+        );
+        assert_eq!(
+            lines(&[], &["first"]),
+            "refused   in first: guests may go on there as before. The logs of the offices say \
+             why; it is tried again by itself, at least once an hour\n"
+        );
+        assert_eq!(lines(&["rome"], &["berlin"]).lines().count(), 3);
+    }
 }

@@ -15,7 +15,8 @@ use pelago_store::volume::{self, ReplacedFile, replace_file};
 use pelago_wire::{Code, Error, limits};
 use rustix::fs::OFlags;
 
-use super::roots::Roots;
+use super::roots::{InForce, Roots};
+use super::users::BoundElsewhere;
 use super::{Policy, moment};
 
 /// The seconds by which the version that another office has may be ahead of this clock.
@@ -57,7 +58,7 @@ impl Policy {
                 return Err("it is of another volume".to_owned());
             }
             if !is_first {
-                self.put_in_force(&charter)?;
+                self.put_in_force(read_texts(&charter)?);
             }
             Ok(KnownCharter { charter: Some(charter), text: text.into(), heard: 0 })
         });
@@ -154,10 +155,11 @@ impl Policy {
             );
             return Err(Code::Stale.into());
         }
-        check(&charter).map_err(refused)?;
+        // Looks accounts up, which no change of a guest waits for.
+        let texts = read_texts(&charter).map_err(refused)?;
         write(roots.folder(), text)?;
         let no_change = self.hold_guests();
-        self.put_in_force(&charter).map_err(refused)?;
+        self.put_in_force(texts);
         drop(no_change);
         tracing::info!(version = charter.version, "the charter of the volume has changed");
         known.charter = Some(charter);
@@ -170,23 +172,33 @@ impl Policy {
         self.roots.as_ref().and_then(Roots::policy).is_some()
     }
 
-    fn put_in_force(&self, charter: &Charter) -> Result<(), String> {
+    fn put_in_force(&self, texts: CharterTexts) {
         if let (Some(roots), Some(users)) = (&self.roots, &self.users) {
-            // The users first: a root without its user would act as that of the volume.
-            users.set_elsewhere(&charter.keys)?;
-            roots.set_elsewhere(charter.policy.as_deref())?;
+            let CharterTexts { of_policy, of_keys } = texts;
+            // A root without its user would act as that of the volume: one that comes, and one that
+            // goes. So the user of a guest is found before both have changed, or after.
+            let _no_user_is_found = self.changing_charter.write();
+            users.set_elsewhere(of_keys);
+            roots.set_elsewhere(of_policy);
         }
-        Ok(())
     }
 }
 
-/// Checks the texts of a charter.
-fn check(charter: &Charter) -> Result<(), String> {
-    let policy =
-        charter.policy.as_ref().map(|text| pelago_keynote::Assertion::policy(text.as_bytes()));
-    policy.transpose().map_err(|error| error.to_string())?;
-    let keys = pelago_keynote::key::named::NamedKeys::parse(&charter.keys);
-    keys.map(drop).map_err(|error| format!("line {} of the keys: {}", error.line, error.source))
+/// The texts of a charter, as they were read.
+struct CharterTexts {
+    of_policy: InForce,
+    of_keys: BoundElsewhere,
+}
+
+/// Reads the texts of a charter, and looks up its users.
+///
+/// # Errors
+/// If they are no policy and no list.
+fn read_texts(charter: &Charter) -> Result<CharterTexts, String> {
+    let of_policy = charter.policy.as_ref().map(|text| InForce::read(text.as_bytes()));
+    let of_policy = of_policy.transpose()?.unwrap_or_default();
+    let of_keys = BoundElsewhere::read(&charter.keys)?;
+    Ok(CharterTexts { of_policy, of_keys })
 }
 
 fn write(folder: &Folder, text: &[u8]) -> Result<(), Error> {
@@ -209,9 +221,12 @@ fn read(folder: &Folder) -> Result<Option<Vec<u8>>, String> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
 
-    use pelago_keynote::policy;
+    use pelago_keynote::{Credential, Grant, policy};
     use pelago_store::volume::VolumeId;
+    use pelago_wire::SessionId;
     use tempfile::TempDir;
 
     use super::*;
@@ -290,6 +305,47 @@ mod tests {
         assert_eq!(taken, Ok(true));
         assert!(there.is_root(&principal(2)) && !there.is_root(&principal(1)));
         assert!(there.terms().rights_number > 1);
+    }
+
+    /// A guest of a root that comes and goes together with its user acts as that user, and never as
+    /// the owner of the volume.
+    #[test]
+    fn no_key_is_a_root_without_its_user_while_a_charter_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = of(&folder);
+        let charters = [1, 2].map(|root| {
+            let keys = format!("{} root{root} user=500{root}\n", key(root).public());
+            Charter { keys, ..charter(u64::from(root), root) }
+        });
+        there.put_in_force(read_texts(&charters[0]).unwrap());
+        let conditions = Grant::to_read(VOLUME.0, 7).conditions();
+        let credential =
+            Credential { comment: &[], licensee: principal(3), conditions: &conditions };
+        let text = credential.sign(&key(1).signing_key()).unwrap().into_bytes();
+        let grant = there.admit(&principal(3).0, &[text], None).unwrap();
+        let session = SessionId::new(1, 1);
+        there.begin(session, &grant).unwrap();
+        let guest = there.guest(session).unwrap();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..20_000 {
+                    there.put_in_force(read_texts(&charters[round % 2]).unwrap());
+                }
+                is_over.store(true, Ordering::Release);
+            });
+            let mut seen = [0; 2];
+            while !is_over.load(Ordering::Acquire) {
+                match there.acting_user(&guest) {
+                    Ok(user) => {
+                        assert_eq!(user.uid, 5001);
+                        seen[0] += 1;
+                    }
+                    Err(_) => seen[1] += 1,
+                }
+            }
+            assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+        });
     }
 
     #[test]

@@ -74,14 +74,9 @@ impl Roots {
     }
 
     /// Puts the policy of the first site in force beside the own one.
-    ///
-    /// # Errors
-    /// If it is no policy. Nothing has changed then.
-    pub(super) fn set_elsewhere(&self, text: Option<&str>) -> Result<(), String> {
-        let roots = text.map(|text| InForce::read(text.as_bytes())).transpose()?;
-        *self.elsewhere.write() = Arc::new(roots.unwrap_or_default());
+    pub(super) fn set_elsewhere(&self, roots: InForce) {
+        *self.elsewhere.write() = Arc::new(roots);
         self.changes_elsewhere.fetch_add(1, Ordering::AcqRel);
-        Ok(())
     }
 
     /// Returns the folder of the volume.
@@ -174,7 +169,7 @@ impl Policies {
 }
 
 impl InForce {
-    fn read(text: &[u8]) -> Result<Self, String> {
+    pub(super) fn read(text: &[u8]) -> Result<Self, String> {
         let policy =
             Assertion::policy(text).map_err(|error| format!("{error}: restore the file"))?;
         Ok(Self {

@@ -34,14 +34,15 @@ pub(crate) struct User {
 
 /// The users to whom keys are bound.
 #[derive(Default)]
-struct Bound {
+pub(super) struct Bound {
     users: HashMap<Principal, Arc<User>>,
     /// The text of the list.
     text: String,
 }
 
 /// The users to whom the charter binds keys; `None` for one whom this machine does not have.
-type BoundElsewhere = HashMap<Principal, Option<Arc<User>>>;
+#[derive(Default)]
+pub(super) struct BoundElsewhere(HashMap<Principal, Option<Arc<User>>>);
 
 /// The users as whom guests act, which follow changes of the file.
 ///
@@ -76,14 +77,9 @@ impl Users {
 
     /// Puts the list of the first site in force beside the own one, which goes first. A user whom
     /// this machine does not have is nobody here: the key has no guest.
-    ///
-    /// # Errors
-    /// If it is no list. Nothing has changed then.
-    pub(super) fn set_elsewhere(&self, text: &str) -> Result<(), String> {
-        let bound = read_elsewhere(text)?;
+    pub(super) fn set_elsewhere(&self, bound: BoundElsewhere) {
         *self.elsewhere.write() = Arc::new(bound);
         self.changes_elsewhere.fetch_add(1, Ordering::AcqRel);
-        Ok(())
     }
 
     /// Returns the number of changes of the file, at this present time.
@@ -93,23 +89,27 @@ impl Users {
         self.file.changes(now) + self.changes_elsewhere.load(Ordering::Acquire)
     }
 
+    /// Returns the own list that is in force; `None` if there is none that can be used yet: the
+    /// volume's user may do more than the one whom it binds. May wait for a directory of accounts.
+    pub(super) fn own(&self) -> Option<Arc<Bound>> {
+        let state = self.file.checked();
+        state.is_known.then(|| Arc::clone(&state.content))
+    }
+
     /// Returns the user as whom a guest with this key and chain acts: that of the nearest key
-    /// towards the root that is bound to a user, else that of the volume.
+    /// towards the root that is bound to a user, by the own list or that of the first site, else
+    /// that of the volume.
     ///
-    /// `None` if there is no list that can be used yet: the volume's user may do more than the one
-    /// whom it binds. `None` too if the first site binds one of the keys to a user whom this
-    /// machine does not have, or if several paths lead to different users: each would be cut by the
-    /// modes of one user, and the guest would act with the envelope of both.
+    /// `None` if the first site binds one of the keys to a user whom this machine does not have, or
+    /// if several paths lead to different users: each would be cut by the modes of one user, and
+    /// the guest would act with the envelope of both.
     pub(super) fn of_chain(
         &self,
+        own: &Bound,
         chain: &Chain,
         guest: &Principal,
         is_root: impl Fn(&Principal) -> bool,
     ) -> Option<Arc<User>> {
-        let bound = {
-            let state = self.file.checked();
-            state.is_known.then(|| Arc::clone(&state.content))?
-        };
         let elsewhere = Arc::clone(&self.elsewhere.read());
         // The users of each link; a link is signed by a root, or by a licensee of links before.
         let mut of_links: Vec<Vec<Arc<User>>> = Vec::with_capacity(chain.links.len());
@@ -121,8 +121,8 @@ impl Users {
         for link in &chain.links {
             let key = &link.authorizer;
             let is_licence = licences.iter().any(|licence| licence.id == link.id);
-            let of_key = bound.users.get(key).map(Some).or_else(|| {
-                let found = elsewhere.get(key)?;
+            let of_key = own.users.get(key).map(Some).or_else(|| {
+                let found = elsewhere.0.get(key)?;
                 Some(found.as_ref())
             });
             of_links.push(match of_key {
@@ -160,6 +160,27 @@ impl Users {
     }
 }
 
+impl BoundElsewhere {
+    /// Reads the list of the first site, and looks up those of its users whom this machine has: may
+    /// wait for a directory of accounts.
+    ///
+    /// # Errors
+    /// If it is no list.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let list = parse(text)?;
+        let mut bound = HashMap::new();
+        for (line, named) in list.lines() {
+            let Some(user) = &named.user else { continue };
+            let found = find(user).map(Arc::new);
+            let found = found.inspect_err(|problem| {
+                tracing::warn!(line, problem, "a key of the first office has no guest here");
+            });
+            bound.insert(Principal(*named.key.as_bytes()), found.ok());
+        }
+        Ok(Self(bound))
+    }
+}
+
 /// Returns the different users of the links that license a key.
 fn users_above(chain: &Chain, of_links: &[Vec<Arc<User>>], key: &Principal) -> Vec<Arc<User>> {
     let links = chain.links.iter().zip(of_links).filter(|(link, _)| link.licenses(key));
@@ -178,21 +199,6 @@ fn parse(text: &str) -> Result<NamedKeys, String> {
         let line = error.line;
         format!("line {line}: {}: correct or remove it", error.source)
     })
-}
-
-/// Reads the list of the first site, and looks up those of its users whom this machine has.
-fn read_elsewhere(text: &str) -> Result<BoundElsewhere, String> {
-    let list = parse(text)?;
-    let mut bound = HashMap::new();
-    for (line, named) in list.lines() {
-        let Some(user) = &named.user else { continue };
-        let found = find(user).map(Arc::new);
-        let found = found.inspect_err(|problem| {
-            tracing::warn!(line, problem, "a key of the first office has no guest here");
-        });
-        bound.insert(Principal(*named.key.as_bytes()), found.ok());
-    }
-    Ok(bound)
 }
 
 /// Reads the list, and looks up its users.

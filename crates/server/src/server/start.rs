@@ -239,6 +239,7 @@ fn sites(
         copy_bytes: (!options.read_only).then_some(options.copy_bytes),
         guests_alone: options.guests_alone,
         stay_least_bytes: options.stay_least_bytes,
+        is_stepped: options.stepped,
     }))
 }
 

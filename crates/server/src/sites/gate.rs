@@ -4,11 +4,15 @@
 //! what it is told holds for a while after the question was sent. If the first site cannot be
 //! reached, guests are served by what is known, for a day. The first sign of life after that closes
 //! the gate until a question is answered: so nothing is served by what was taken back meanwhile.
+//!
+//! The folder of the first site may be an older copy that was put back: after a start it serves no
+//! guest before it has asked the others, those that can be reached.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -19,7 +23,7 @@ use pelago_wire::{Code, Done, limits};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GuestService {
     Yes,
-    /// Not before the first site has answered.
+    /// Not before the first site has answered; at that one, not before it has asked the others.
     Asking,
     /// Not before the first site can be reached again: it was silent for this long.
     Alone(Duration),
@@ -59,6 +63,24 @@ impl Answered {
 /// A request of a guest that waits for the next answer.
 pub(crate) type Parked = Box<dyn FnOnce() + Send>;
 
+/// The number of revocations of each site that are passed on now. A leaf lock.
+type Passes = Mutex<HashMap<u16, usize>>;
+
+/// A revocation of another site that is passed on, until this is dropped.
+pub(crate) struct Pass {
+    passes: Arc<Passes>,
+    site: u16,
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let mut passes = self.passes.lock();
+        if let Some(count) = passes.get_mut(&self.site) {
+            *count = count.saturating_sub(1);
+        }
+    }
+}
+
 /// The gate of guests.
 pub(crate) struct Gate {
     /// A leaf lock.
@@ -71,21 +93,28 @@ pub(crate) struct Gate {
     asked_by: Mutex<HashMap<u16, Duration>>,
     /// The time at which the run began: a site may have asked the last one right before.
     begun: Duration,
-    /// Revocations that the first site does not take. A leaf lock.
+    /// Of the first site: true once it has asked the others in this run, or needs not to.
+    has_asked_others: AtomicBool,
+    /// Of the first site: the revocations of each other one that are passed on now.
+    passes: Arc<Passes>,
+    /// Revocations that the first site has refused. A leaf lock.
     refused: Mutex<HashSet<[u8; 32]>>,
     /// Wakes the thread that asks, or that signs at the first site.
     pub(crate) wakes: OnceLock<Sender<()>>,
 }
 
 impl Gate {
-    /// Guests are served for `alone` although the first site cannot be reached.
-    pub(crate) fn new(alone: Duration) -> Self {
+    /// Guests are served for `alone` although the first site cannot be reached. `asks_others`: this
+    /// is the first site, and it asks the others before it serves guests.
+    pub(crate) fn new(alone: Duration, asks_others: bool) -> Self {
         Self {
             answered: Mutex::new(Answered { asked: None, alone }),
             parked: Mutex::default(),
             waiting: Mutex::default(),
             asked_by: Mutex::default(),
             begun: since_boot(),
+            has_asked_others: AtomicBool::new(!asks_others),
+            passes: Arc::default(),
             refused: Mutex::default(),
             wakes: OnceLock::new(),
         }
@@ -107,10 +136,12 @@ impl Gate {
         self.answered.lock().record(asked);
     }
 
-    /// Has a request go on after the next question is over.
+    /// Has a request go on after the next question is over; at once if none will be asked.
     pub(crate) fn park(&self, parked: Parked) {
         self.parked.lock().push(parked);
-        self.wake();
+        if !self.wake() {
+            self.take_parked().into_iter().for_each(|parked| parked());
+        }
     }
 
     /// Returns the requests of guests that wait.
@@ -126,11 +157,13 @@ impl Gate {
     /// Has a request of the first site answered after the next question is over.
     pub(crate) fn wait(&self, done: Done) {
         if self.wakes.get().is_none() {
-            // Nobody asks.
+            // No question is asked.
             return done(Err(Code::Unavailable.into()));
         }
         self.waiting.lock().push(done);
-        self.wake();
+        if !self.wake() {
+            self.end_waiting();
+        }
     }
 
     /// Returns the requests of the first site that wait.
@@ -138,19 +171,44 @@ impl Gate {
         mem::take(&mut self.waiting.lock())
     }
 
-    /// Has the thread look at once.
-    pub(crate) fn wake(&self) {
-        if let Some(wakes) = self.wakes.get() {
-            let _is_over: Result<(), _> = wakes.send(());
-        }
+    /// Has the thread look at once. Returns false if that has ended, or could not be started.
+    pub(crate) fn wake(&self) -> bool {
+        self.wakes.get().is_none_or(|wakes| wakes.send(()).is_ok())
     }
 
     /// Answers all that wait: the server stops.
     pub(crate) fn stop(&self) {
+        self.end_waiting();
+        self.take_parked().into_iter().for_each(|parked| parked());
+    }
+
+    fn end_waiting(&self) {
         for done in self.take_waiting() {
             done(Err(Code::Unavailable.into()));
         }
-        self.take_parked().into_iter().for_each(|parked| parked());
+    }
+
+    /// Returns whether the first site has asked the others in this run, or needs not to.
+    #[inline]
+    pub(crate) fn has_asked_others(&self) -> bool {
+        self.has_asked_others.load(Ordering::Acquire)
+    }
+
+    /// Records that the first site has asked the others, and that what they have told is in force.
+    pub(crate) fn record_others(&self) {
+        self.has_asked_others.store(true, Ordering::Release);
+    }
+
+    /// Begins to pass on a revocation of another site; `None` if it has [`limits::PASSES`] of them
+    /// under way.
+    pub(crate) fn begin_pass(&self, site: u16) -> Option<Pass> {
+        let mut passes = self.passes.lock();
+        let count = passes.entry(site).or_default();
+        if *count >= limits::PASSES {
+            return None;
+        }
+        *count += 1;
+        Some(Pass { passes: Arc::clone(&self.passes), site })
     }
 
     /// Records that another site has asked.
@@ -168,7 +226,7 @@ impl Gate {
         until.unwrap_or_default().saturating_sub(since_boot())
     }
 
-    /// Returns whether the first site has refused a revocation.
+    /// Returns whether the first site has refused a revocation lately.
     pub(crate) fn is_refused(&self, id: &[u8; 32]) -> bool {
         self.refused.lock().contains(id)
     }
@@ -177,10 +235,17 @@ impl Gate {
     pub(crate) fn refuse(&self, id: [u8; 32]) {
         self.refused.lock().insert(id);
     }
+
+    /// Has all that the first site has refused passed on again.
+    pub(crate) fn forget_refused(&self) {
+        self.refused.lock().clear();
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     const fn at(seconds: u64) -> Duration {
@@ -214,5 +279,31 @@ mod tests {
         let over = at(5001) + day;
         assert_eq!(answered.decide(over, true), GuestService::Alone(day + at(1)));
         assert_eq!(answered.decide(over, false), GuestService::Asking);
+    }
+
+    #[test]
+    fn nothing_waits_for_a_thread_that_could_not_be_started() {
+        let gate = Gate::new(at(1), false);
+        let (wakes, woken) = mpsc::channel();
+        gate.wakes.set(wakes).unwrap();
+        drop(woken);
+        let (sender, answers) = mpsc::channel();
+        let parked = sender.clone();
+        gate.park(Box::new(move || parked.send(None).unwrap()));
+        assert_eq!(answers.try_recv(), Ok(None));
+        gate.wait(Box::new(move |result| sender.send(result.err()).unwrap()));
+        assert_eq!(answers.try_recv(), Ok(Some(Code::Unavailable.into())));
+    }
+
+    #[test]
+    fn a_site_has_a_limited_number_of_revocations_under_way() {
+        let gate = Gate::new(at(1), false);
+        let mut passes: Vec<Pass> =
+            (0..limits::PASSES).filter_map(|_| gate.begin_pass(1)).collect();
+        assert_eq!(passes.len(), limits::PASSES);
+        assert!(gate.begin_pass(1).is_none());
+        assert!(gate.begin_pass(2).is_some(), "another site has its own");
+        passes.pop();
+        assert!(gate.begin_pass(1).is_some());
     }
 }

@@ -197,7 +197,7 @@ impl Scene {
         });
         assert_eq!(written, Ok(()), "what was checked is made");
         assert!(
-            matches!(answered, Ok(Ok(Reply::Unreached(_) | Reply::Renamed { .. }))),
+            matches!(answered, Ok(Ok(Reply::Unreached { .. } | Reply::Renamed { .. }))),
             "{answered:?}"
         );
         assert!(!is_early, "it was answered, and then a guest without a right has written");

@@ -28,7 +28,7 @@ fn sentence(world: &World, by: u8, credential: CredentialId) -> String {
 
 fn revoke(world: &World, sentence: &[u8]) -> Result<(), Code> {
     match world.call(Request::Revoke { sentence: sentence.to_vec(), chain: vec![] })? {
-        Reply::Unreached(sites) if sites.is_empty() => Ok(()),
+        Reply::Unreached { away, refused } if away.is_empty() && refused.is_empty() => Ok(()),
         other => panic!("{other:?}"),
     }
 }

@@ -1,6 +1,7 @@
 //! Guests in a volume of several sites: roots and revocations travel between these.
 
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -93,10 +94,29 @@ impl World {
 
     /// Takes the credential or key back in an office. Returns the names of the unreached sites.
     fn revoke(&self, at: &Server, sentence: Vec<u8>) -> Result<Vec<String>, Code> {
+        let [away, refused] = self.revoke_or_not(at, sentence)?;
+        assert_eq!(refused, Vec::<String>::new());
+        Ok(away)
+    }
+
+    /// As `revoke`, with the names of the sites that refuse it too.
+    fn revoke_or_not(&self, at: &Server, sentence: Vec<u8>) -> Result<[Vec<String>; 2], Code> {
         match ask(at, SessionId::DIRECT, Request::Revoke { sentence, chain: Vec::new() })? {
-            Reply::Unreached(names) => Ok(names),
+            Reply::Unreached { away, refused } => Ok([away, refused]),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Starts the first office again, whose folder `between` changes meanwhile. The line is cut.
+    fn start_first_again(self, between: impl FnOnce(&Path)) -> Self {
+        let Self { offices, volume, there, here } = self;
+        Self { offices: offices.start_first_with(options(), between), volume, there, here }
+    }
+
+    /// Heals the line, and has the first office begin to ask.
+    fn begin_first(&self) {
+        self.offices.cut(false);
+        self.offices.first.begin_site_list(key(FIRST)).unwrap();
     }
 }
 
@@ -373,7 +393,95 @@ fn offices_restored_from_backups_have_the_revocations_of_both() {
     assert_eq!(refusal.0, "the credential was taken back");
 }
 
-fn copy(from: &std::path::Path, to: &std::path::Path) {
+/// The folder of the first office is an older copy: before it serves a guest it asks the other one,
+/// which has what was taken back since.
+#[test]
+fn a_first_office_restored_from_a_backup_asks_before_it_serves() {
+    let world = World::new();
+    world.wait_for_root(ROOT);
+    let backup = tempfile::tempdir().unwrap();
+    let backup = backup.path().join("first");
+    let world = world.start_first_again(|dir| copy(dir, &backup));
+    world.begin_first();
+    let service = world.offices.first.session_service();
+    wait_for("guests are served", || service.guests_wait().is_none());
+    drop(service);
+    for (at, who) in [(world.berlin(), BOB), (&*world.offices.first, CAROL)] {
+        let sentence = world.revocation(ROOT, principal(who));
+        assert_eq!(world.revoke(at, sentence), Ok(Vec::new()));
+    }
+    let world = world.start_first_again(|dir| {
+        fs::remove_dir_all(dir).unwrap();
+        copy(&backup, dir);
+    });
+    let first = &world.offices.first;
+    let service = first.session_service();
+    let why = service.guests_wait().unwrap();
+    assert!(why.contains("asks the other offices"), "{why}");
+    let sessions = [BOB, CAROL].map(|who| {
+        // It does not know better.
+        guest(first, who, &world.credential(ROOT, who, world.here))
+    });
+    world.begin_first();
+    for session in sessions {
+        assert_eq!(look(first, session, world.here), Err(Code::Stale));
+    }
+    wait_for("guests are served", || service.guests_wait().is_none());
+    for who in [BOB, CAROL] {
+        assert!(admit(first, who, &world.credential(ROOT, who, world.here)).is_err());
+    }
+}
+
+/// The other office, which would know what was taken back, cannot be reached: the first one works
+/// alone, and is told later.
+#[test]
+fn a_first_office_that_reaches_no_other_one_serves_guests_by_what_it_knows() {
+    let world = World::new();
+    world.wait_for_root(ROOT);
+    world.offices.cut(true);
+    let sentence = world.revocation(ROOT, principal(BOB));
+    assert_eq!(world.revoke(world.berlin(), sentence), Ok(vec!["first".to_owned()]));
+    let world = world.start_first_again(|_| {});
+    let first = &world.offices.first;
+    first.begin_site_list(key(FIRST)).unwrap();
+    let bob = guest(first, BOB, &world.credential(ROOT, BOB, world.here));
+    assert_eq!(look(first, bob, world.here), Ok(()));
+    world.offices.cut(false);
+    wait_for("it is told", || look(first, bob, world.here) == Err(Code::Stale));
+}
+
+/// An office takes a key back that is a root of the first one, of which it has not heard yet.
+#[test]
+fn a_refused_revocation_is_told_from_an_unreached_office_and_repeated_seldom() {
+    let world = World::new();
+    world.wait_for_root(ROOT);
+    let refused_to = (70..80).find(|number| {
+        let roots = [principal(ROOT), principal(*number)];
+        world.put("first/policy", &policy(&roots, &[]).unwrap());
+        let sentence = world.revocation(ROOT, principal(*number));
+        match world.revoke_or_not(world.berlin(), sentence) {
+            Ok([away, refused]) => {
+                assert_eq!((away, refused), (Vec::new(), vec!["first".to_owned()]));
+                true
+            }
+            // It has heard of it already.
+            Err(code) => {
+                assert_eq!(code, Code::Invalid);
+                false
+            }
+        }
+    });
+    let root = refused_to.expect("a root of which the second office has not heard");
+    let here = world.credential(root, BOB, world.here);
+    assert!(admit(&world.offices.first, BOB, &here).is_ok(), "it is in force there alone");
+    let before = world.offices.sent.load(Ordering::Acquire);
+    thread::sleep(7 * limits::CHARTER_PAUSE);
+    // At once, after four seconds and after eight more: a comparison and the revocation.
+    let sent = world.offices.sent.load(Ordering::Acquire) - before;
+    assert!((2..=6).contains(&sent), "{sent}");
+}
+
+fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     fs::set_permissions(to, fs::metadata(from).unwrap().permissions()).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -468,10 +576,11 @@ fn only_sites_ask_for_the_charter_and_only_the_first_one_is_asked() {
     };
     let of_berlin = site(&offices.first, BERLIN, 1);
     let of_first = site(&offices.berlin, FIRST, 0);
-    let mut of_wrong = requests().into_iter();
-    for code in [Code::NotSupported; 3] {
-        let asked = ask(&offices.berlin, of_first, of_wrong.next().unwrap());
-        assert_eq!(asked.err(), Some(code));
+    // The first one asks another one for its revocations, and for nothing else.
+    for request in requests().into_iter().take(3) {
+        let is_asked = matches!(request, Request::Revoked { .. });
+        let asked = ask(&offices.berlin, of_first, request);
+        assert_eq!(asked.err(), (!is_asked).then_some(Code::NotSupported));
     }
     let changed = ask(&offices.first, of_berlin, Request::CharterChanged);
     assert_eq!(changed.err(), Some(Code::AccessDenied), "only the first site says so");
@@ -491,7 +600,7 @@ fn only_sites_ask_for_the_charter_and_only_the_first_one_is_asked() {
         assert_eq!(ask(&offices.first, of_berlin, passed).err(), Some(Code::Invalid));
     }
     let passed = Request::PassRevocation { sentence: good, end: 0 };
-    assert!(matches!(ask(&offices.first, of_berlin, passed), Ok(Reply::Unreached(_))));
+    assert!(matches!(ask(&offices.first, of_berlin, passed), Ok(Reply::Unreached { .. })));
     let here = world.credential(ROOT, BOB, world.here);
     assert!(admit(&offices.first, BOB, &here).is_err());
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use pelago_keynote::{Credential, Grant, ListedSite, Principal, Revocation, SiteList, policy};
 use pelago_server::{InviteError, Joining, LeaveError, Neighbour, Options, Server};
@@ -309,61 +310,121 @@ fn two_sites_work_on_without_the_first_one() {
     three.remove_dir(2, rome, "deep").unwrap();
 }
 
-/// What one of three takes back is in force at all, and who cannot be reached is named.
-#[test]
-fn what_one_of_three_takes_back_is_in_force_at_all() {
-    const ROOT: u8 = 61;
-    let three = Three::new();
-    let volume = three.servers[0].session_service().served().volume;
-    let roots = policy(&[Principal(public(ROOT))], &[]).unwrap();
-    fs::write(three.folder.path().join("first/policy"), roots).unwrap();
-    let dirs = [0, 1, 2]
-        .map(|site| three.make_dir(site, Handle::ROOT, &format!("of {}", NAMES[site])).unwrap());
-    let credential = |site: usize, to: u8| {
-        let grant = Grant::to_read(volume, dirs[site].ino.raw());
+/// The root of a volume that is shared.
+const ROOT: u8 = 61;
+
+/// Three sites that have heard of a root, each with a directory.
+struct Shared {
+    three: Three,
+    volume: [u8; 16],
+    dirs: [Handle; 3],
+}
+
+impl Shared {
+    fn new() -> Self {
+        let three = Three::new();
+        let volume = three.servers[0].session_service().served().volume;
+        let roots = policy(&[Principal(public(ROOT))], &[]).unwrap();
+        fs::write(three.folder.path().join("first/policy"), roots).unwrap();
+        let dirs = [0, 1, 2].map(|site| {
+            three.make_dir(site, Handle::ROOT, &format!("of {}", NAMES[site])).unwrap()
+        });
+        let shared = Self { three, volume, dirs };
+        for site in 0..3 {
+            wait_for("the roots have come", || shared.admits(site, 70));
+        }
+        shared
+    }
+
+    /// Returns whether a site admits the guest with this key.
+    fn admits(&self, site: usize, to: u8) -> bool {
+        let grant = Grant::to_read(self.volume, self.dirs[site].ino.raw());
         let credential = Credential {
             comment: &[],
             licensee: Principal(public(to)),
             conditions: &grant.conditions(),
         };
-        credential.sign(&key(ROOT).signing_key()).unwrap()
-    };
-    let admitted = |site: usize, to: u8| admit(&three.servers[site], to, &credential(site, to));
-    for site in 0..3 {
-        wait_for("the roots have come", || admitted(site, 70).is_ok());
+        let text = credential.sign(&key(ROOT).signing_key()).unwrap();
+        admit(&self.three.servers[site], to, &text).is_ok()
     }
-    let revoke = |at: usize, who: u8| {
+
+    /// Takes a key back at a site. Returns the names of the sites that were not reached.
+    fn revoke(&self, at: usize, who: u8) -> Vec<String> {
         let signer = key(ROOT).signing_key();
-        let sentence = Revocation::sign(volume, Principal(public(who)), 7, &signer).into_bytes();
+        let subject = Principal(public(who));
+        let sentence = Revocation::sign(self.volume, subject, 7, &signer).into_bytes();
         let request = Request::Revoke { sentence, chain: Vec::new() };
-        match ask(&three.servers[at], SessionId::DIRECT, request) {
-            Ok(Reply::Unreached(names)) => names,
+        match ask(&self.three.servers[at], SessionId::DIRECT, request) {
+            Ok(Reply::Unreached { away, refused }) if refused.is_empty() => away,
             other => panic!("{other:?}"),
         }
-    };
+    }
+
+    fn cut(&self, site: usize, is_cut: bool) {
+        self.three.cuts[site].store(is_cut, Ordering::Release);
+    }
+}
+
+/// What one of three takes back is in force at all, and who cannot be reached is named.
+#[test]
+fn what_one_of_three_takes_back_is_in_force_at_all() {
+    let shared = Shared::new();
     for at in 0..3 {
         let who = 80 + at as u8;
-        assert_eq!(revoke(at, who), Vec::<String>::new());
+        assert_eq!(shared.revoke(at, who), Vec::<String>::new());
         for site in 0..3 {
-            assert!(admitted(site, who).is_err(), "{at} {site}");
+            assert!(!shared.admits(site, who), "{at} {site}");
         }
     }
     // The third one cannot be reached, from the second one.
-    three.cuts[2].store(true, Ordering::Release);
-    assert_eq!(revoke(1, 90), ["rome"]);
-    assert!(admitted(0, 90).is_err() && admitted(1, 90).is_err());
+    shared.cut(2, true);
+    assert_eq!(shared.revoke(1, 90), ["rome"]);
+    assert!(!shared.admits(0, 90) && !shared.admits(1, 90));
     // It asks by itself.
-    wait_for("the third one has it", || admitted(2, 90).is_err());
+    wait_for("the third one has it", || !shared.admits(2, 90));
     // The first one is away, for the second one: it holds there alone, today.
-    three.cuts[2].store(false, Ordering::Release);
-    three.cuts[0].store(true, Ordering::Release);
-    let mut names = revoke(1, 91);
+    shared.cut(2, false);
+    shared.cut(0, true);
+    let mut names = shared.revoke(1, 91);
     names.sort();
     assert_eq!(names, ["first", "rome"]);
-    assert!(admitted(1, 91).is_err());
-    three.cuts[0].store(false, Ordering::Release);
+    assert!(!shared.admits(1, 91));
+    shared.cut(0, false);
     for site in [0, 2] {
-        wait_for("all have it", || admitted(site, 91).is_err());
+        wait_for("all have it", || !shared.admits(site, 91));
+    }
+}
+
+/// Each waits for the other one, and is asked by it meanwhile.
+#[test]
+fn two_offices_pass_on_at_once_what_they_take_back() {
+    let shared = Shared::new();
+    for round in 0..10_u8 {
+        let keys = [100 + round, 120 + round, 140 + round];
+        thread::scope(|scope| {
+            for (at, own) in [(1, keys[0]), (2, keys[1])] {
+                let shared = &shared;
+                scope.spawn(move || {
+                    for who in [own, keys[2]] {
+                        assert_eq!(shared.revoke(at, who), Vec::<String>::new());
+                    }
+                });
+            }
+        });
+        for (site, who) in (0..3).flat_map(|site| keys.map(|who| (site, who))) {
+            assert!(!shared.admits(site, who), "{site} {who}");
+        }
+    }
+    // The first one is away, and gets what both have taken back meanwhile.
+    shared.cut(0, true);
+    for who in 0..20 {
+        for (at, who) in [(1, 160 + who), (2, 180 + who)] {
+            assert_eq!(shared.revoke(at, who).len(), 2);
+        }
+    }
+    shared.cut(0, false);
+    for (site, who) in (0..3).flat_map(|site| (160..200).map(move |who| (site, who))) {
+        wait_for("all have all", || !shared.admits(site, who));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The world of the tests of sites: two servers that reach each other by calls.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -222,6 +222,34 @@ impl Offices {
         lines[0] = Ends { there, session, holder: Arc::default(), ..lines[0].clone() };
         let _recalls = [Recalls::of(&first), Recalls::of(&berlin)];
         _recalls[0].holders.lock().insert(session, Arc::clone(&lines[0].holder));
+        Self { first, berlin, is_cut, is_silent, losing, sent, lines, _recalls, folder }
+    }
+
+    /// Starts the first site again, whose folder `between` changes meanwhile. Berlin goes on. The
+    /// line is cut.
+    pub(super) fn start_first_with(self, options: Options, between: impl FnOnce(&Path)) -> Self {
+        self.cut(true);
+        // A call of this process is not under way when a process ends.
+        wait_for("no call is under way", || Arc::strong_count(&self.first) == 1);
+        let Self { first, berlin, mut lines, mut _recalls, folder, .. } = self;
+        let Self { is_cut, is_silent, losing, sent, .. } = self;
+        first.stop().unwrap();
+        drop(first);
+        let dir = folder.path().join("first");
+        between(&dir);
+        let first = Arc::new(Server::start(&dir, options).unwrap());
+        let service = first.session_service();
+        let session = begin(&*service, service.admit_site(&public(BERLIN), None).unwrap());
+        *lines[0].moved.lock() = Some(NextRun { there: Arc::downgrade(&first), session });
+        _recalls[0] = Recalls::of(&first);
+        _recalls[0].holders.lock().insert(session, Arc::clone(&lines[0].holder));
+        // The new run has another session at berlin, which ends the old one.
+        let service = berlin.session_service();
+        let session = begin(&*service, service.admit_site(&public(FIRST), None).unwrap());
+        let ends = Ends { session, holder: Arc::default(), ..lines[1].clone() };
+        _recalls[1].holders.lock().insert(session, Arc::clone(&ends.holder));
+        service.end_session(std::mem::replace(&mut lines[1], ends.clone()).session);
+        ends.connect(&first);
         Self { first, berlin, is_cut, is_silent, losing, sent, lines, _recalls, folder }
     }
 

@@ -250,7 +250,7 @@ replies! {
     24 Stepped { node: Handle, attr: Option<Attr> };
     25 Charter { text: Option<CharterText>, revoked: [u8; 32] };
     26 Revoked { revocations: PassedRevocations, differing: [u8; 32], more: bool };
-    27 Unreached(sites: SiteNames);
+    27 Unreached { away: SiteNames, refused: SiteNames };
     40 Servers(servers: ServerAddresses);
 }
 

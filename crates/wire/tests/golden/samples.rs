@@ -461,7 +461,13 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
                 more: true,
             },
         ),
-        ("", Reply::Unreached(vec!["berlin".to_owned(), "rome".to_owned()])),
+        (
+            "",
+            Reply::Unreached {
+                away: vec!["berlin".to_owned(), "rome".to_owned()],
+                refused: vec!["oslo".to_owned()],
+            },
+        ),
     ]
 }
 

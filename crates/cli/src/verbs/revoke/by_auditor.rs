@@ -26,16 +26,16 @@ pub(super) fn revoke(args: &Args, path: &Path) -> Outcome<()> {
     match args.what.to_str().filter(|text| is_id(text) && !args.what.exists()) {
         Some(digits) => {
             let id = of_guests(digits, &guests)?;
-            let unreached = ask(&session, sentence(id), Vec::new(), elsewhere)?;
-            super::print_id(args, &id, &unreached)
+            let offices = ask(&session, sentence(id), Vec::new(), elsewhere)?;
+            super::print_id(args, &id, &offices)
         }
         None => {
             let chain = credential::read(&args.what)?;
             show(&session, &chain)?;
             let text = chain.last.credential.text().to_owned();
             let id = chain.last.credential.id();
-            let unreached = ask(&session, sentence(id), vec![text], elsewhere)?;
-            print(args, &chain, &chain.last, &unreached)
+            let offices = ask(&session, sentence(id), vec![text], elsewhere)?;
+            print(args, &chain, &chain.last, &offices)
         }
     }
 }

@@ -1,22 +1,20 @@
-//! The thread that asks the first site what is in force; at the first site, the one that looks
-//! whether there is something new to tell.
+//! The thread that asks the first site what is in force.
 
-use std::collections::{HashMap, HashSet};
-use std::io;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use pelago_keynote::Principal;
 use pelago_store::clock::since_boot;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, InodeId, PassedRevocation, Reply, Request, limits,
 };
 
-use super::Dispatcher;
+use super::differences::{Comparison, Differences};
+use super::{Dispatcher, is_refusal, wait};
 use crate::sites::GuestService;
 
 /// The pause before the next question while guests wait for its answer.
@@ -26,67 +24,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Pages of revocations in one round: those of a first site that is full, twice.
 const PAGES: usize = 2 * limits::REVOCATIONS / limits::PASSED_REVOCATIONS;
 
-/// Starts the thread; does nothing the second time.
-pub(super) fn begin(dispatcher: &Arc<Dispatcher>) {
-    let (wakes, woken) = mpsc::channel();
-    if dispatcher.parts.sites.gate.wakes.set(wakes).is_err() {
-        return;
-    }
-    let weak = Arc::downgrade(dispatcher);
-    let keeping: Box<dyn FnOnce() + Send> = match dispatcher.parts.sites.is_first() {
-        true => Box::new(move || keep_signing(&weak, &woken)),
-        false => Box::new(move || keep_asking(&weak, &woken)),
-    };
-    let started: io::Result<_> = thread::Builder::new().name("charter".to_owned()).spawn(keeping);
-    if let Err(error) = started {
-        tracing::error!(%error, "roots and revocations do not travel between the offices");
-    }
-}
-
-/// Waits until it is time for the next look. Returns whether the server has ended.
-fn wait(woken: &Receiver<()>, pause: Option<Duration>) -> bool {
-    let waited = match pause {
-        Some(pause) => woken.recv_timeout(pause),
-        None => woken.recv().map_err(RecvTimeoutError::from),
-    };
-    while woken.try_recv().is_ok() {}
-    waited == Err(RecvTimeoutError::Disconnected)
-}
-
-/// Signs the charter anew when the roots or the named keys have changed, and tells all sites, each
-/// until it has asked.
-fn keep_signing(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
-    // The version that each site was told of, or is being told of.
-    let told: Arc<Mutex<HashMap<u16, u64>>> = Arc::default();
-    loop {
-        if wait(woken, Some(limits::CHARTER_PAUSE)) {
-            return;
-        }
-        let Some(dispatcher) = dispatcher.upgrade() else { return };
-        let sites = &dispatcher.parts.sites;
-        let Some(key) = sites.signing_key().filter(|_| !sites.is_alone()) else { continue };
-        let policy = &dispatcher.parts.policy;
-        if let Err(error) = policy.renew_charter(key) {
-            tracing::warn!(%error, "the charter of the volume is not signed");
-        }
-        let version = policy.charter_version();
-        let mut untold = sites.joined();
-        untold.retain(|site| told.lock().get(site).copied().unwrap_or(0) != version);
-        told.lock().extend(untold.iter().map(|site| (*site, version)));
-        let of_failed = Arc::clone(&told);
-        let done = move |unreached: Vec<u16>| {
-            of_failed.lock().retain(|site, _| !unreached.contains(site));
-        };
-        dispatcher.tell_sites(untold, Box::new(done));
-    }
-}
-
 /// Asks the first site until the server ends.
-fn keep_asking(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
+pub(super) fn keep_asking(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
     let mut pause = Some(Duration::ZERO);
     // The last run may have been killed before its guests had ended.
     let mut is_unfinished = true;
+    let mut differences = Differences::default();
     let is_passing = Arc::default();
+    // The last refusal that the log has.
+    let mut logged = None;
     loop {
         if wait(woken, pause) {
             return;
@@ -96,7 +42,7 @@ fn keep_asking(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
         // Who comes from now on waits for another question.
         let parked = now.parts.sites.gate.take_parked();
         drop(now);
-        let asked = ask(dispatcher, &mut is_unfinished);
+        let asked = ask(dispatcher, &mut is_unfinished, &mut differences);
         let Some(now) = dispatcher.upgrade() else {
             let unavailable = Error::from(Code::Unavailable);
             return waiting.into_iter().for_each(|done| done(Err(unavailable)));
@@ -104,10 +50,22 @@ fn keep_asking(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
         let asked = match asked {
             Ok(compared) => {
                 begin_to_pass(dispatcher, compared, &is_passing);
+                logged = None;
                 Ok(())
             }
             Err(error) => {
-                tracing::debug!(%error, "the first office has not said what is in force");
+                // The line may have been cut, and what was passed on is lost.
+                differences.forget();
+                match is_refusal(error) && logged.replace(error) != Some(error) {
+                    true => tracing::error!(
+                        %error,
+                        "what the first office has taken back is not in force here: no guest is \
+                         served while that office can be reached"
+                    ),
+                    false => {
+                        tracing::debug!(%error, "the first office has not said what is in force");
+                    }
+                }
                 Err(error)
             }
         };
@@ -134,12 +92,16 @@ fn keep_asking(dispatcher: &Weak<Dispatcher>, woken: &Receiver<()>) {
 ///
 /// # Errors
 /// Those of the first site, and of the table. What was taken over before stays in force.
-fn ask(dispatcher: &Weak<Dispatcher>, is_unfinished: &mut bool) -> Result<Compared, Error> {
-    let asking = Asking { dispatcher };
+fn ask(
+    dispatcher: &Weak<Dispatcher>,
+    is_unfinished: &mut bool,
+    differences: &mut Differences,
+) -> Result<Compared, Error> {
+    let asking = Asking { dispatcher, site: InodeId::ROOT.site() };
     let known = asking.now()?.parts.policy.charter_version();
     // Before the question is sent: what the first site knows at any later moment may be newer.
     let asked = since_boot();
-    let Reply::Charter { text, revoked } = asking.first(Request::Charter { known })? else {
+    let Reply::Charter { text, revoked } = asking.ask(Request::Charter { known })? else {
         return Err(Code::Bug.into());
     };
     let is_left = *is_unfinished;
@@ -149,9 +111,22 @@ fn ask(dispatcher: &Weak<Dispatcher>, is_unfinished: &mut bool) -> Result<Compar
         None => false,
     };
     let parts = asking.now()?.parts.policy.revocation_parts();
-    let compared = match parts.whole == revoked {
-        true => Compared::default(),
-        false => asking.exchange(&parts.parts)?,
+    let hashes = [revoked, parts.whole];
+    let comparison = differences.decide(hashes, asked);
+    let compared = match comparison {
+        _ if parts.whole == revoked => {
+            differences.forget();
+            Compared::default()
+        }
+        Comparison::NotDue => Compared::default(),
+        Comparison::Due | Comparison::Repeated => {
+            if comparison == Comparison::Repeated {
+                asking.now()?.parts.sites.gate.forget_refused();
+            }
+            let compared = asking.exchange(&parts.parts)?;
+            differences.record(hashes, asked);
+            compared
+        }
     };
     let has_revocations = compared.has_new;
     if has_charter || has_revocations || is_left {
@@ -172,7 +147,8 @@ fn begin_to_pass(dispatcher: &Weak<Dispatcher>, compared: Compared, is_passing: 
     let of_thread = Arc::clone(is_passing);
     let passing = move || {
         let Compared { differing, there, .. } = compared;
-        if let Err(error) = (Asking { dispatcher: &dispatcher }).pass_on(&differing, &there) {
+        let asking = Asking { dispatcher: &dispatcher, site: InodeId::ROOT.site() };
+        if let Err(error) = asking.pass_on(&differing, &there) {
             tracing::debug!(%error, "the first office has not taken all revocations over");
         }
         of_thread.store(false, Ordering::Release);
@@ -195,9 +171,11 @@ struct Compared {
     there: HashSet<[u8; 32]>,
 }
 
-/// A round of questions. It keeps the server only while it works for it, and not while it waits.
-struct Asking<'a> {
-    dispatcher: &'a Weak<Dispatcher>,
+/// A round of questions to a site. It keeps the server only while it works for it, and not while it
+/// waits.
+pub(super) struct Asking<'a> {
+    pub(super) dispatcher: &'a Weak<Dispatcher>,
+    pub(super) site: u16,
 }
 
 impl Asking<'_> {
@@ -205,9 +183,9 @@ impl Asking<'_> {
         self.dispatcher.upgrade().ok_or_else(|| Code::Unavailable.into())
     }
 
-    /// Sends a request to the first site, and waits for the answer.
-    fn first(&self, request: Request) -> Result<Reply, Error> {
-        let upstream = self.now()?.parts.sites.upstream(InodeId::ROOT.site())?;
+    /// Sends a request to the site, and waits for the answer.
+    fn ask(&self, request: Request) -> Result<Reply, Error> {
+        let upstream = self.now()?.parts.sites.upstream(self.site)?;
         let (sender, answer) = mpsc::channel();
         let done: Done = Box::new(move |result| {
             let _waits_no_more = sender.send(result);
@@ -228,13 +206,22 @@ impl Asking<'_> {
         }
     }
 
+    /// Takes over the revocations that are missing here. Returns whether there were any.
+    ///
+    /// # Errors
+    /// Those of the site, and of the table. What was taken over before stays in force.
+    pub(super) fn take_revocations(&self) -> Result<bool, Error> {
+        let parts = self.now()?.parts.policy.revocation_parts();
+        Ok(self.exchange(&parts.parts)?.has_new)
+    }
+
     /// Takes over the revocations that are missing here. `parts` has the hashes of the own ones.
     fn exchange(&self, parts: &[u8]) -> Result<Compared, Error> {
         let mut compared = Compared::default();
         let mut after = None;
         for _ in 0..PAGES {
             let request = Request::Revoked { parts: parts.to_vec(), after };
-            let Reply::Revoked { revocations, differing, more } = self.first(request)? else {
+            let Reply::Revoked { revocations, differing, more } = self.ask(request)? else {
                 return Err(Code::Bug.into());
             };
             for passed in &revocations {
@@ -256,7 +243,17 @@ impl Asking<'_> {
     /// Puts a revocation in force, unless it is. Returns its id, and whether it is new.
     fn put(&self, passed: &PassedRevocation) -> Result<([u8; 32], bool), Error> {
         let now = self.now()?;
-        let revoked = now.parts.policy.read_passed(passed)?;
+        let mut revoked = now.parts.policy.read_passed(passed)?;
+        if now.parts.sites.is_first() {
+            revoked = match now.parts.policy.read_passed_by_site(passed) {
+                Ok(revoked) => revoked,
+                Err(error) => {
+                    let site = self.site;
+                    tracing::error!(site, %error, "a revocation of another office is refused here");
+                    return Ok((revoked.id, false));
+                }
+            };
+        }
         let is_new = !now.parts.policy.is_in_force(&revoked);
         if is_new {
             now.parts.put_revocation(&revoked, passed)?;
@@ -275,10 +272,13 @@ impl Asking<'_> {
             let Some(row) = now.parts.shard.revocation(id)? else { continue };
             drop(now);
             let request = Request::PassRevocation { sentence: row.sentence, end: row.end };
-            match self.first(request) {
+            match self.ask(request) {
                 Ok(_) => {}
-                Err(error) if matches!(error.code, Code::Invalid | Code::NoSpace) => {
-                    tracing::error!(%error, "the first office does not take a revocation over");
+                Err(error) if is_refusal(error) => {
+                    tracing::error!(
+                        %error,
+                        "the first office refuses a revocation, which holds here alone"
+                    );
                     self.now()?.parts.sites.gate.refuse(id);
                 }
                 Err(error) => return Err(error),
@@ -289,7 +289,10 @@ impl Asking<'_> {
 
     /// Waits until what was taken over is safe, and no guest uses what has ended by it. If the
     /// roots have changed, all guests drop what they have cached.
-    fn end_guests(&self, all: bool) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// `TimedOut`; those of the disk.
+    pub(super) fn end_guests(&self, all: bool) -> Result<(), Error> {
         let now = self.now()?;
         if let Some(left) = now.parts.policy.unsettled() {
             // Only the clock ends leases of guests of the last run.

@@ -61,6 +61,6 @@ impl Executor<'_> {
         parts.policy.revoke(&revoked, &no_change);
         let revocation = PassedRevocation { sentence: sentence.to_vec(), end: revoked.end };
         let hides_names = parts.policy.guest(self.context.session).is_some();
-        Ok(Outcome::WhenRevoked(PassedOn { revocation, from: None, hides_names }))
+        Ok(Outcome::WhenRevoked(PassedOn { revocation, from: None, hides_names, pass: None }))
     }
 }
