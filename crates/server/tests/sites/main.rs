@@ -4,6 +4,7 @@
 //! as one of a site.
 
 mod ancestry;
+mod conflicts;
 mod copies;
 mod elsewhere;
 mod guests;

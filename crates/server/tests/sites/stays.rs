@@ -28,7 +28,7 @@ pub(super) fn content(seed: u8, size: usize) -> Vec<u8> {
     (0..size).map(|at| (at / 777) as u8 ^ seed).collect()
 }
 
-fn create(server: &Server, session: SessionId, text: &str, open: OpenId) -> Handle {
+pub(super) fn create(server: &Server, session: SessionId, text: &str, open: OpenId) -> Handle {
     let request = Request::Create {
         dir: Handle::ROOT,
         name: name(text),
@@ -42,14 +42,19 @@ fn create(server: &Server, session: SessionId, text: &str, open: OpenId) -> Hand
     }
 }
 
-fn open(server: &Server, node: Handle, flags: OpenFlags, open: OpenId) -> Result<Attr, Code> {
+pub(super) fn open(
+    server: &Server,
+    node: Handle,
+    flags: OpenFlags,
+    open: OpenId,
+) -> Result<Attr, Code> {
     match ask(server, DIRECT, Request::Open { node, flags, open })? {
         Reply::Opened { attr, .. } => Ok(attr),
         other => panic!("{other:?}"),
     }
 }
 
-fn write(server: &Server, open: OpenId, at: usize, bytes: &[u8]) -> Result<(), Code> {
+pub(super) fn write(server: &Server, open: OpenId, at: usize, bytes: &[u8]) -> Result<(), Code> {
     for (part, bytes) in bytes.chunks(WRITE).enumerate() {
         let offset = (at + part * WRITE) as u64;
         let request = Request::Write { open, offset, flags: WriteFlags::NONE };
@@ -58,7 +63,7 @@ fn write(server: &Server, open: OpenId, at: usize, bytes: &[u8]) -> Result<(), C
     Ok(())
 }
 
-fn flush(server: &Server, open: OpenId) -> Result<(), Code> {
+pub(super) fn flush(server: &Server, open: OpenId) -> Result<(), Code> {
     ask(server, DIRECT, Request::Flush { open, owner: None }).map(drop)
 }
 
@@ -66,7 +71,7 @@ fn release(server: &Server, open: OpenId) {
     ask(server, DIRECT, Request::Release { open }).unwrap();
 }
 
-fn close(server: &Server, open: OpenId) {
+pub(super) fn close(server: &Server, open: OpenId) {
     flush(server, open).unwrap();
     release(server, open);
 }
@@ -472,7 +477,7 @@ fn a_start_asks_whether_bytes_are_needed() {
 }
 
 /// Returns how many content files berlin has.
-fn nodes(offices: &Offices) -> usize {
+pub(super) fn nodes(offices: &Offices) -> usize {
     content_files(&berlin_dir(&offices.folder).join("content")).len()
 }
 
