@@ -45,8 +45,8 @@ pub struct StayStatus {
     pub kept: usize,
 }
 
-/// Bytes that were written here and are of no file any more: the file has got other bytes after this
-/// site had lost its lease.
+/// Bytes that were written here and are of no file any more: the file has got other bytes after
+/// this site had lost its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptVersion {
     /// The node of this site that has them. It has no name.

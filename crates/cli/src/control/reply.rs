@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::ConflictsReport;
 use crate::output;
 use crate::status_report::{
     FarReport, FromJson, MirrorsReport, PromotedReport, StandbyReport, UpReport,
@@ -48,6 +49,10 @@ pub(crate) enum ControlReply {
     Invited(u16),
     /// To `sites`: the sites of the volume.
     Sites(SitesReport),
+    /// To `conflicts`: the versions that are kept.
+    Conflicts(ConflictsReport),
+    /// To `drop-kept`: the version is removed.
+    KeptDropped,
     /// To `leave`: the site has left the volume, and the process is stopping.
     Left,
     /// The sender is neither the volume's user nor root.
@@ -270,6 +275,8 @@ impl ControlReply {
             Self::Credentials(block) => json!({ "credentials": block }),
             Self::Invited(site) => json!({ "invited": site }),
             Self::Sites(report) => report.to_json(),
+            Self::Conflicts(report) => report.to_json(),
+            Self::KeptDropped => json!({ "kept": "dropped" }),
             Self::Left => json!({ "left": true }),
             Self::Denied => json!({ "error": DENIED }),
             Self::Failed(says) => json!({ "error": says }),
@@ -293,6 +300,12 @@ impl ControlReply {
         }
         if let Some(done) = object["mirrored"].as_bool() {
             return Some(Self::Mirrored { commit: object["commit"].as_u64()?, done });
+        }
+        if let Some(report) = ConflictsReport::from_json(&object) {
+            return Some(Self::Conflicts(report));
+        }
+        if object["kept"] == "dropped" {
+            return Some(Self::KeptDropped);
         }
         if object["left"] == true {
             return Some(Self::Left);
@@ -355,6 +368,8 @@ mod tests {
             ControlReply::Credentials("block\n".to_owned()),
             ControlReply::Invited(1),
             ControlReply::Left,
+            ControlReply::Conflicts(ConflictsReport::sample()),
+            ControlReply::KeptDropped,
             ControlReply::MirrorSet,
             ControlReply::Mirrored { commit: 3, done: true },
             ControlReply::Mirrored { commit: 4, done: false },
