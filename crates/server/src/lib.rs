@@ -28,6 +28,7 @@ pub use sites::{ConnectSite, InviteError, LeaveError, Neighbour, SiteStatus};
 pub use standby::{Standby, StandbyStop, Standing};
 pub use status::{ProgressStatus, SpaceStatus, Status};
 pub use stays::{KeptVersion, StayStatus};
+pub use upstream::FarClock;
 
 mod background;
 mod chains;

@@ -192,6 +192,13 @@ impl Server {
         }
     }
 
+    /// Asks the servers of the other sites for their clocks, which [`Server::sites`] tells then.
+    /// Waits for the answers for at most `patience`; those that come later are kept for the next
+    /// call. A site that is silent, or that was never asked for anything, is not asked.
+    pub fn ask_clocks(&self, patience: Duration) {
+        self.core.sites.ask_clocks(patience);
+    }
+
     /// Returns how many copies of other sites' files are on this disk.
     #[must_use]
     pub fn copies(&self) -> CopyStatus {

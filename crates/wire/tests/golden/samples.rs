@@ -328,6 +328,7 @@ fn searches() -> Vec<(&'static str, Request)> {
         ),
         ("", Request::GiveBytes { node: NODE, file: NODE.ino }),
         ("", Request::DropBytes { node: NODE, file: NODE.ino }),
+        ("", Request::Clock),
         ("", Request::Servers),
     ]
 }
@@ -447,6 +448,13 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
                 }],
                 differing: [9; 32],
                 more: true,
+            },
+        ),
+        (
+            "",
+            Reply::Clock {
+                now: Time { seconds: 1_700_000_000, nanos: 5 },
+                program: "0.1.0".to_owned(),
             },
         ),
         ("", Reply::Unreached(vec!["berlin".to_owned(), "rome".to_owned()])),
