@@ -22,13 +22,15 @@ use serde_json::{Value, json};
 pub(crate) use conflicts::{ConflictLine, ConflictsReport};
 
 pub(crate) use ask::{AskError, Conversation, ask, ask_status, server_pid};
-pub(crate) use reply::{ControlReply, SiteLine, SitesReport};
+pub(crate) use reply::ControlReply;
 pub(crate) use serve::Control;
+pub(crate) use sites::{SiteLine, SitesReport};
 
 mod ask;
 mod conflicts;
 mod reply;
 mod serve;
+mod sites;
 
 /// The version of the protocol.
 const PROTOCOL: u64 = 1;

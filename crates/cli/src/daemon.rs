@@ -285,7 +285,7 @@ impl Served {
             Request::Unmount { force } => self.stop(force, stop),
             Request::Invite { name, key, until } => invite(folder, server, &name, &key, until),
             Request::Leave => self.leave(stop),
-            Request::Sites => ControlReply::Sites(report::sites(server)),
+            Request::Sites => ControlReply::Sites(report::sites(server, &self.neighbours)),
             Request::Conflicts { inode } => ControlReply::Conflicts(conflicts::list(server, inode)),
             Request::DropKept { node } => conflicts::drop_kept(server, node),
             Request::Mirror { peer } => mirror::set(self, folder, &peer),
