@@ -132,8 +132,10 @@ mod tests {
 
     use super::*;
 
-    /// The directories: the number of each, of that above it, and its names.
-    struct Tree(Vec<(u64, u64, Vec<(&'static str, u64)>)>);
+    /// A directory: its number, that of the one above, and its names.
+    type Dir = (u64, u64, Vec<(&'static str, u64)>);
+
+    struct Tree(Vec<Dir>);
 
     fn ino(number: u64) -> InodeId {
         InodeId::from_raw(number)
