@@ -7,8 +7,9 @@
 //! `"ask":"listen"` with `"at"`, `"ask":"invite"` with `"name"`, `"key"` and `"until"`,
 //! `"ask":"sites"`, `"ask":"leave"`, `"ask":"mirror"` with `"peer"`, `"ask":"end-mirror"`,
 //! `"ask":"wait-for-mirror"` with `"commit"`, `"ask":"credentials"` with `"name"`, `"ask":"issue"`
-//! with `"ino"` and, of a file, `"dir"` and `"name"`, or
-//! `"ask":"promote"` with `"volume"`; the reply is an object ([`ControlReply`]). After a
+//! with `"ino"` and, of a file, `"dir"` and `"name"`,
+//! `"ask":"promote"` with `"volume"`, `"ask":"conflicts"` with `"inode"`, or `"ask":"drop-kept"`
+//! with `"node"`; the reply is an object ([`ControlReply`]). After a
 //! successful `unmount` the connection stays open until the process ends.
 
 use std::path::{Path, PathBuf};
@@ -18,13 +19,18 @@ use pelago_store::folder::Folder;
 use pelago_store::volume;
 use serde_json::{Value, json};
 
+pub(crate) use conflicts::{ConflictLine, ConflictsReport};
+
 pub(crate) use ask::{AskError, Conversation, ask, ask_status, server_pid};
-pub(crate) use reply::{ControlReply, SiteLine, SitesReport};
+pub(crate) use reply::ControlReply;
 pub(crate) use serve::Control;
+pub(crate) use sites::{SiteLine, SitesReport};
 
 mod ask;
+mod conflicts;
 mod reply;
 mod serve;
+mod sites;
 
 /// The version of the protocol.
 const PROTOCOL: u64 = 1;
@@ -65,6 +71,16 @@ pub(crate) enum Request {
     },
     /// List the other sites.
     Sites,
+    /// List the versions of files that others have passed over.
+    Conflicts {
+        /// The inode number of a file, for its versions only.
+        inode: Option<u64>,
+    },
+    /// Remove such a version.
+    DropKept {
+        /// The inode number under which its bytes are kept.
+        node: u64,
+    },
     /// Leave the volume, of which this is a site, and stop.
     Leave,
     /// Listen for other machines, now and after each start, unless the process listens already.
@@ -121,6 +137,12 @@ impl Request {
                 "name": file.as_ref().map(|file| file.name.clone()),
             }),
             Self::Sites => json!({ "version": PROTOCOL, "ask": "sites" }),
+            Self::Conflicts { inode } => {
+                json!({ "version": PROTOCOL, "ask": "conflicts", "inode": inode })
+            }
+            Self::DropKept { node } => {
+                json!({ "version": PROTOCOL, "ask": "drop-kept", "node": node })
+            }
             Self::Leave => json!({ "version": PROTOCOL, "ask": "leave" }),
             Self::Listen { at } => json!({ "version": PROTOCOL, "ask": "listen", "at": at }),
             Self::Mirror { peer } => {
@@ -157,6 +179,11 @@ impl Request {
                 Ok(Self::Issue { ino, file })
             }
             Some("sites") => Ok(Self::Sites),
+            Some("conflicts") => Ok(Self::Conflicts { inode: object["inode"].as_u64() }),
+            Some("drop-kept") => match object["node"].as_u64() {
+                Some(node) => Ok(Self::DropKept { node }),
+                None => Err("a version without a number"),
+            },
             Some("leave") => Ok(Self::Leave),
             Some("invite") => {
                 let text = |field: &str| object[field].as_str().map(str::to_owned);
@@ -220,6 +247,8 @@ mod tests {
                 ControlReply::Credentials("block".to_owned())
             }
             Request::Sites => ControlReply::Sites(SitesReport::sample()),
+            Request::Conflicts { .. } => ControlReply::Conflicts(ConflictsReport::sample()),
+            Request::DropKept { .. } => ControlReply::KeptDropped,
             Request::Leave => ControlReply::Left,
             Request::Mirror { .. } | Request::EndMirror => ControlReply::MirrorSet,
             Request::WaitForMirror { .. } => ControlReply::Mirrored { commit: 1, done: true },
@@ -240,13 +269,16 @@ mod tests {
         let status = Request::Status;
         let sites = Request::Sites;
         let leave = Request::Leave;
+        let conflicts = Request::Conflicts { inode: None };
+        let conflict = Request::Conflicts { inode: Some(9) };
+        let drop = Request::DropKept { node: 1 << 48 | 7 };
         let own = Request::Credentials { name: None };
         let folder = Request::Issue { ino: 7, file: None };
         let file = FileName { dir: 7, name: "a%20b".to_owned() };
         let file = Request::Issue { ino: 8, file: Some(file) };
         let all = [
             status, unmount, listen, invite, sites, leave, promote, mirror, wait, end, own, folder,
-            file,
+            file, conflicts, conflict, drop,
         ];
         for request in all {
             let line = request.to_json().to_string();

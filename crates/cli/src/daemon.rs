@@ -41,6 +41,7 @@ use listening::NEVER;
 use neighbours::Neighbours;
 use sessions::Doors;
 
+mod conflicts;
 pub(crate) mod errors;
 mod events;
 mod http;
@@ -284,7 +285,9 @@ impl Served {
             Request::Unmount { force } => self.stop(force, stop),
             Request::Invite { name, key, until } => invite(folder, server, &name, &key, until),
             Request::Leave => self.leave(stop),
-            Request::Sites => ControlReply::Sites(report::sites(server)),
+            Request::Sites => ControlReply::Sites(report::sites(server, &self.neighbours)),
+            Request::Conflicts { inode } => ControlReply::Conflicts(conflicts::list(server, inode)),
+            Request::DropKept { node } => conflicts::drop_kept(server, node),
             Request::Mirror { peer } => mirror::set(self, folder, &peer),
             Request::EndMirror => mirror::end(server),
             Request::WaitForMirror { commit } => mirror::wait(server, commit),

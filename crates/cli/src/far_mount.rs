@@ -177,6 +177,8 @@ impl Parts {
             | Request::Invite { .. }
             | Request::Sites
             | Request::Leave
+            | Request::Conflicts { .. }
+            | Request::DropKept { .. }
             | Request::Mirror { .. }
             | Request::EndMirror
             | Request::WaitForMirror { .. }

@@ -115,6 +115,7 @@ fn run(verb: Verb) -> Outcome<ExitCode> {
         Verb::Site(args) => verbs::site::run(&args),
         Verb::Wait(args) => verbs::wait::run(&args),
         Verb::Join(args) => verbs::join::run(args),
+        Verb::Conflicts(args) => verbs::conflicts::run(&args),
         Verb::Share(args) => verbs::share::run(&args),
         Verb::Attach(args) => verbs::attach::run(&args),
         Verb::Revoke(args) => verbs::revoke::run(&args),

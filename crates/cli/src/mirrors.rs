@@ -139,6 +139,8 @@ fn open_control(folder: &Folder, kept: Kept, events: &Events) -> Outcome<Control
         Request::Invite { .. }
         | Request::Sites
         | Request::Leave
+        | Request::Conflicts { .. }
+        | Request::DropKept { .. }
         | Request::Listen { .. }
         | Request::Mirror { .. }
         | Request::EndMirror

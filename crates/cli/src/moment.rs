@@ -64,7 +64,7 @@ impl Moment {
     }
 
     /// Returns the moment with this number of seconds since 1970; `None` outside the years.
-    fn of(seconds: i64) -> Option<Self> {
+    pub(crate) fn of(seconds: i64) -> Option<Self> {
         let year = Date::of(seconds.div_euclid(DAY_SECONDS)).year;
         (1970..=9999).contains(&year).then_some(Self { seconds })
     }

@@ -66,12 +66,21 @@ impl ServerSession {
 
     /// Sends a request, and returns the answer of the server.
     pub(crate) fn ask(&self, request: Request) -> Outcome<Result<Reply, Error>> {
+        self.ask_with(request, Bulk::None)
+    }
+
+    /// Sends a request with bytes, and returns the answer of the server.
+    pub(crate) fn ask_with(
+        &self,
+        request: Request,
+        bulk: Bulk<'_>,
+    ) -> Outcome<Result<Reply, Error>> {
         let (sender, answer) = channel();
         let done = Box::new(move |result, _granted| {
             // The other end waits below, or has given up.
             let _sent = sender.send(result);
         });
-        self.remote.ask_leased(&Context::direct(0, 0), request, Bulk::None, done);
+        self.remote.ask_leased(&Context::direct(0, 0), request, bulk, done);
         let answer = answer.recv_timeout(PATIENCE);
         answer.map_err(|_| Failure::new(Exit::Unreachable, ServerSessionError::Silent))
     }

@@ -6,6 +6,7 @@ pub(crate) mod access;
 pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod conflicts;
 pub(crate) mod credential;
 pub(crate) mod find;
 pub(crate) mod get;
@@ -55,6 +56,7 @@ Share it:
 
 Work on it in several offices:
   site       Invite an office to a volume, and give the volume a mirror
+  conflicts  List, save and decide what two offices have written at once
   join       Join a volume of another office, by the ticket that it has printed
 
 Keep it safe elsewhere:
@@ -101,6 +103,7 @@ pub(crate) enum Verb {
     Site(site::Args),
     Wait(wait::Args),
     Join(join::Args),
+    Conflicts(conflicts::Args),
     Key(key::Args),
     Check(check::Args),
     Bench(bench::Args),
@@ -128,6 +131,7 @@ impl Verb {
             Self::Site(args) => args.json(),
             Self::Wait(args) => args.json,
             Self::Join(args) => args.json,
+            Self::Conflicts(args) => args.json,
             Self::Key(args) => args.json(),
             Self::Check(args) => args.json,
             Self::Bench(args) => args.json(),

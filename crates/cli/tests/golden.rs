@@ -28,7 +28,7 @@ macro_rules! needs {
     };
 }
 
-const VERBS: [&str; 21] = [
+const VERBS: [&str; 22] = [
     "up",
     "serve",
     "mount",
@@ -46,6 +46,7 @@ const VERBS: [&str; 21] = [
     "key",
     "site",
     "join",
+    "conflicts",
     "wait",
     "check",
     "bench",

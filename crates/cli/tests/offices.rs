@@ -86,4 +86,5 @@ fn what_is_not_built_or_not_up_says_so() {
     home.golden("site-invite-down", &["site", "invite", "berlin", "-V", "vol"]);
     home.golden("site-invite-path", &["site", "invite", "berlin", "docs", "-V", "vol"]);
     home.golden("site-list-down", &["site", "list", "-V", "vol"]);
+    home.golden("conflicts-down", &["conflicts", "-V", "vol"]);
 }

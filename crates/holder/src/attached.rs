@@ -140,6 +140,7 @@ impl View {
             | Reply::Charter { .. }
             | Reply::Revoked { .. }
             | Reply::Unreached { .. }
+            | Reply::Clock { .. }
             | Reply::Servers(_) => {}
         }
     }

@@ -301,6 +301,7 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Charter { .. }
         | Reply::Revoked { .. }
         | Reply::Unreached { .. }
+        | Reply::Clock { .. }
         | Reply::Servers(_) => return None,
     };
     let mut out = Vec::with_capacity(192);

@@ -48,6 +48,7 @@ mod replay;
 mod replay_log;
 mod role;
 mod round;
+mod round_trip;
 mod sending;
 mod server_list;
 mod servers;
@@ -157,6 +158,9 @@ impl Remote {
         let calls = Arc::new(Calls::new(options.give_up));
         if let ClientRole::Guest(chains) = &options.role {
             calls.set_chains(Arc::clone(chains));
+        }
+        if let ClientRole::Site(_) = &options.role {
+            calls.measure();
         }
         let mailbox = Arc::clone(&reactor.mailbox);
         let connector = Arc::new(Connector::new(options, Arc::clone(&calls), mailbox)?);

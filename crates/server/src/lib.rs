@@ -27,7 +27,8 @@ pub use server::{COPY_BYTES, Joining, Options, Parts, Server, StartError, Step, 
 pub use sites::{ConnectSite, InviteError, LeaveError, Neighbour, SiteStatus};
 pub use standby::{Standby, StandbyStop, Standing};
 pub use status::{ProgressStatus, SpaceStatus, Status};
-pub use stays::StayStatus;
+pub use stays::{KeptVersion, StayStatus};
+pub use upstream::FarClock;
 
 mod background;
 mod chains;

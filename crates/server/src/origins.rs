@@ -430,6 +430,7 @@ fn copy(reply: &Reply) -> Option<Reply> {
         | Reply::Charter { .. }
         | Reply::Revoked { .. }
         | Reply::Unreached { .. }
+        | Reply::Clock { .. }
         | Reply::Servers(_) => return None,
     };
     copy.attrs_mut().into_iter().for_each(|attr| attr.volatile = true);

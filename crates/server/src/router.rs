@@ -63,7 +63,8 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         | Request::CharterChanged
         | Request::SetBytes { .. }
         | Request::GiveBytes { .. }
-        | Request::DropBytes { .. } => SiteRule::FromSite,
+        | Request::DropBytes { .. }
+        | Request::Clock => SiteRule::FromSite,
         Request::RemoveNamedDir { dir, parent, name } => {
             SiteRule::RemoveNamedDir { dir: *dir, parent: *parent, name }
         }

@@ -29,7 +29,7 @@ use crate::replaced::ReplacedFiles;
 use crate::service::LocalService;
 use crate::sites::{ConnectSite, InviteError, LeaveError, Neighbour, SiteStatus};
 use crate::status::{ProgressStatus, SpaceStatus, Status};
-use crate::stays::StayStatus;
+use crate::stays::{KeptVersion, StayStatus};
 
 pub use error::{StartError, StopError};
 pub use options::{COPY_BYTES, Joining, Options, Step};
@@ -192,6 +192,13 @@ impl Server {
         }
     }
 
+    /// Asks the servers of the other sites for their clocks, which [`Server::sites`] tells then.
+    /// Waits for the answers for at most `patience`; those that come later are kept for the next
+    /// call. A site that is silent, or that was never asked for anything, is not asked.
+    pub fn ask_clocks(&self, patience: Duration) {
+        self.core.sites.ask_clocks(patience);
+    }
+
     /// Returns how many copies of other sites' files are on this disk.
     #[must_use]
     pub fn copies(&self) -> CopyStatus {
@@ -209,6 +216,21 @@ impl Server {
     #[must_use]
     pub fn stays(&self) -> StayStatus {
         self.core.sites.stays.status()
+    }
+
+    /// Returns the versions that are kept because the files have got other bytes: of this file, or
+    /// of all. A client reads one by opening its node.
+    #[must_use]
+    pub fn kept_versions(&self, file: Option<InodeId>) -> Vec<KeptVersion> {
+        self.service.kept_versions(file)
+    }
+
+    /// Removes the kept version that a node has, with its bytes.
+    ///
+    /// # Errors
+    /// `NotFound` if it has none; `ReadOnly`; those of the table.
+    pub fn drop_kept(&self, node: InodeId) -> Result<(), Error> {
+        self.service.drop_kept(node)
     }
 
     /// Returns the node of another site that has the bytes of a file; `None` if they are here.

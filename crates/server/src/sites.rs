@@ -37,7 +37,7 @@ use crate::homecomings::Homecomings;
 use crate::origins::Origins;
 use crate::stays::Stays;
 use crate::unfinished::Unfinished;
-use crate::upstream::Upstream;
+use crate::upstream::{FarClock, Upstream};
 
 /// The longest wait until the row of a site is safe.
 const SAFE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -171,6 +171,10 @@ pub struct SiteStatus {
     /// Number of requests that were answered while its server was silent, from what was known
     /// before.
     pub stale_answers: u64,
+    /// What its server has told of its clock last; see [`Server::ask_clocks`].
+    ///
+    /// [`Server::ask_clocks`]: crate::Server::ask_clocks
+    pub clock: Option<FarClock>,
     /// Number of directories of the own site whose names there are to be added or removed.
     pub unfinished: usize,
 }
@@ -361,6 +365,7 @@ impl Sites {
             silence: upstreams.get(&site).and_then(|upstream| upstream.silence()),
             requests: upstreams.get(&site).map_or(0, |upstream| upstream.requests()),
             stale_answers: upstreams.get(&site).map_or(0, |upstream| upstream.stale_answers()),
+            clock: upstreams.get(&site).and_then(|upstream| upstream.clock()),
             unfinished: unfinished.count(site),
         };
         let has_left = |row: &SiteRow| matches!(row.state, SiteState::Left { .. });
@@ -435,6 +440,20 @@ impl Sites {
     pub(crate) fn has_earlier_session(&self, session: SessionId, peer: SitePeer) -> bool {
         let sessions = self.sessions.read();
         sessions.iter().any(|(other, of)| of.site == peer.site && *other < session)
+    }
+
+    /// Asks the servers of the sites that have been asked before, and are not silent, for their
+    /// clocks. Waits for the answers for at most `patience`.
+    pub(crate) fn ask_clocks(&self, patience: Duration) {
+        let upstreams: Vec<_> = self.upstreams.read().values().cloned().collect();
+        let (sender, answered) = mpsc::channel::<()>();
+        for upstream in upstreams.iter().filter(|upstream| !upstream.is_silent()) {
+            let sender = sender.clone();
+            upstream.ask_clock(Box::new(move || drop(sender)));
+        }
+        drop(sender);
+        // It ends when the last one has answered.
+        let _is_late: Result<(), _> = answered.recv_timeout(patience);
     }
 
     /// Has the other sites get what the own mount has written and is held back here, and holds back

@@ -57,6 +57,24 @@ pub struct StayStatus {
     pub kept: usize,
 }
 
+/// Bytes that were written here and are of no file any more: the file has got other bytes after
+/// this site had lost its lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptVersion {
+    /// The node of this site that has them. It has no name.
+    pub node: InodeId,
+    /// The file, with a place that its row had.
+    pub file: Handle,
+    /// The number of the site that is its home.
+    pub site: u16,
+    /// The name of that site.
+    pub site_name: String,
+    /// When they were last written.
+    pub mtime: Time,
+    /// Their number.
+    pub bytes: u64,
+}
+
 /// Whether a change of the bytes of a stay may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gate {
@@ -628,6 +646,16 @@ impl Stays {
         }
         Self::leave_file(&mut state, node, row.file.ino);
         Some(row)
+    }
+
+    /// Returns the nodes that have versions which others have passed over, each with its file: of
+    /// this file, or of all.
+    pub(crate) fn kept(&self, file: Option<InodeId>) -> Vec<(InodeId, Handle)> {
+        let state = self.state.lock();
+        let kept = state.by_node.iter().filter(|(_, stay)| {
+            stay.row.state == StayState::Kept && file.is_none_or(|file| stay.row.file.ino == file)
+        });
+        kept.map(|(node, stay)| (*node, stay.row.file)).collect()
     }
 
     /// Returns whether bytes were lost that were written through an open; only once.

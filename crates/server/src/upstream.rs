@@ -7,6 +7,7 @@
 //! long, requests that are not answered from the cache fail at once. What was in the cache when the
 //! leases ended is read meanwhile (`pelago_holder`, stale answers).
 
+mod far_clock;
 mod line;
 mod numbers;
 
@@ -22,6 +23,8 @@ use pelago_wire::{
     Bulk, Context, DataPath, Done, Effect, Error, InodeId, LeasedService, OpenEffect, OpenId,
     Origin, Reply, Request, RequestId, Service, SessionId, Tells, Then,
 };
+
+pub use self::far_clock::FarClock;
 
 use self::line::Line;
 use self::numbers::Numbers;
@@ -40,6 +43,8 @@ pub(crate) struct Upstream {
     stale_answers: AtomicU64,
     /// The same of all other sites.
     all_stale_answers: Arc<AtomicU64>,
+    /// What the other server has told of its clock last. A leaf lock.
+    clock: Mutex<Option<FarClock>>,
     /// The numbers at the other site. A leaf lock.
     numbers: Mutex<Numbers>,
     /// The number at the other site of each request that may be cancelled. A leaf lock.
@@ -73,6 +78,7 @@ impl Upstream {
             next: AtomicU64::new(1),
             stale_answers: AtomicU64::new(0),
             all_stale_answers: Arc::clone(all_stale_answers),
+            clock: Mutex::default(),
             numbers: Mutex::default(),
             requests: Mutex::default(),
         }

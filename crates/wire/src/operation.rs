@@ -500,6 +500,12 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer],
     }
+    Clock {} = "clock" {
+        effect: Effect::None, subjects: Subjects::NONE, guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
     Servers {} = "servers" {
         effect: Effect::None, subjects: Subjects::NONE, guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Nothing,

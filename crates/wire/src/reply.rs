@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::access::AccessPage;
-use crate::attr::{Attr, FileKind};
+use crate::attr::{Attr, FileKind, Time};
 use crate::audit::AuditPage;
 use crate::buffer::Buffer;
 use crate::id::{Cookie, Handle, InodeId};
@@ -199,6 +199,13 @@ pub enum Reply {
         away: Vec<String>,
         /// Those that were reached and have refused it, or get it only from one that has.
         refused: Vec<String>,
+    },
+    /// The clock of a site's server.
+    Clock {
+        /// The time there, since 1970.
+        now: Time,
+        /// The version of the program, for people: at most [`crate::limits::TEXT_BYTES`].
+        program: String,
     },
     /// The servers of a shared store, each as KEY@HOST:PORT, at most
     /// [`crate::limits::STORE_SERVERS`] of [`crate::limits::SERVER_ADDRESS_BYTES`] each.

@@ -541,6 +541,9 @@ pub enum Request {
         /// The file.
         file: InodeId,
     },
+    /// Reads the clock of a site's server, and the version of its program. Reply: `Clock`;
+    /// `AccessDenied` in a session of no site.
+    Clock,
     /// Lists the servers of the shared store: the one that answers, then the others in the order of
     /// their keys. Reply: `Servers`; `NotSupported` if the volume lies on none.
     Servers,
@@ -612,6 +615,7 @@ impl Request {
             | Self::Revoked { .. }
             | Self::PassRevocation { .. }
             | Self::CharterChanged
+            | Self::Clock
             | Self::Servers => {}
         }
     }
@@ -675,6 +679,7 @@ impl Request {
             | Self::SetBytes { .. }
             | Self::GiveBytes { .. }
             | Self::DropBytes { .. }
+            | Self::Clock
             | Self::Servers => None,
         }
     }
@@ -741,6 +746,7 @@ impl Request {
             | Self::SetBytes { .. }
             | Self::GiveBytes { .. }
             | Self::DropBytes { .. }
+            | Self::Clock
             | Self::Servers => {}
         }
     }

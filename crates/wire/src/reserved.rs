@@ -30,7 +30,7 @@ pub const FRAMES: &[Reserved] =
 /// Requests.
 pub const REQUESTS: &[Reserved] = &[
     range(43, 47, "credentials"),
-    range(62, 63, "sites"),
+    one(63, "sites"),
     range(64, 71, "mirrors"),
     range(73, 79, "shared stores"),
     one(80, "CreateMany"),
@@ -46,7 +46,7 @@ pub const REQUESTS: &[Reserved] = &[
 pub const REPLIES: &[Reserved] = &[
     range(18, 19, "credentials"),
     range(22, 23, "credentials"),
-    range(28, 31, "sites"),
+    range(29, 31, "sites"),
     range(32, 39, "mirrors"),
     range(41, 47, "shared stores"),
     range(48, 55, "split directories"),

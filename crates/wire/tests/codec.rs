@@ -272,6 +272,7 @@ fn of_nodes() -> impl Strategy<Value = Request> {
         ),
         handle().prop_map(|node| Request::Issue { node }),
         (handle(), audit_place()).prop_map(|(dir, after)| Request::Audited { dir, after }),
+        Just(Request::Clock),
         Just(Request::Servers),
     ]
 }
@@ -471,6 +472,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         vec("\\PC{0,100}", 0..4).prop_map(Reply::Servers),
         (vec("[a-z]{1,63}", 0..4), vec("[a-z]{1,63}", 0..4))
             .prop_map(|(away, refused)| Reply::Unreached { away, refused }),
+        (time(), "\\PC{0,100}").prop_map(|(now, program)| Reply::Clock { now, program }),
         (option::of(vec(any::<u8>(), 0..1000)), any::<[u8; 32]>())
             .prop_map(|(text, revoked)| Reply::Charter { text, revoked }),
         (vec(passed_revocation(), 0..5), any::<[u8; 32]>(), any::<bool>()).prop_map(

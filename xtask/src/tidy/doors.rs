@@ -73,6 +73,10 @@ const DOORS: &[Door] = &[
         "crates/cli/src/verbs/attach.rs",
         "makes the folder to mount on in the user's working folder, and removes it if that fails",
     ),
+    door(
+        "crates/cli/src/verbs/conflicts.rs",
+        "makes a new file at the path that the user gave, and removes it if that fails",
+    ),
     door("crates/cli/src/verbs/bench/find.rs", "lists a volume that the measurement has made"),
     door(
         "crates/cli/src/verbs/bench/million.rs",

@@ -14,8 +14,8 @@ use pelago_net::key::address::ServerAddress;
 use pelago_net::key::file::{self, KeyFileError};
 use pelago_net::own_file::{OwnFile, OwnFileError};
 use pelago_net::{
-    ClientRole, OnReverse, Remote, RemoteOptions, ReverseConnections, ServerTarget, SessionServer,
-    SiteRole,
+    ClientRole, OnReverse, Remote, RemoteOptions, RemoteStatus, ReverseConnections, ServerTarget,
+    SessionServer, SiteRole,
 };
 use pelago_server::{Joining, Neighbour, Server};
 use pelago_store::folder::Folder;
@@ -182,6 +182,12 @@ impl Neighbours {
             None => Failure::new(Exit::Unreachable, JoinError::NotAnswered(error))
                 .hint("type the same command again: it goes on"),
         })
+    }
+
+    /// Returns the state of the session with a site; `None` if there was none.
+    pub(super) fn status_of(&self, site: u16) -> Option<RemoteStatus> {
+        let remote = self.remotes.lock().get(&site).and_then(Weak::upgrade)?;
+        Some(remote.status())
     }
 
     /// Returns whether the inviting server has refused this site.

@@ -1,5 +1,7 @@
 //! The status of a volume, from the state of its server and its mount.
 
+use std::time::Duration;
+
 use pelago_http::HttpTraffic;
 use pelago_mount::{Mount, NoRing};
 use pelago_net::clients::KeyName;
@@ -12,12 +14,16 @@ use pelago_server::{
 use pelago_store::table::Pressure;
 
 use super::Served;
+use super::neighbours::Neighbours;
 use crate::control::{SiteLine, SitesReport};
 use crate::key_names::KeyNames;
 use crate::status_report::{
     DurabilityReport, GuardReport, HttpReport, MemoryReport, PassthroughReport, RecoveredReport,
     SessionReport, SpaceReport, StoreLine, TableReport, UpReport, WorkerReport,
 };
+
+/// The longest wait for the clocks of other sites.
+const CLOCKS: Duration = Duration::from_secs(1);
 
 /// Returns the state of the volume that this process serves.
 pub(super) fn report(parts: &Served) -> UpReport {
@@ -185,18 +191,28 @@ fn space(space: &SpaceStatus) -> SpaceReport {
     }
 }
 
-/// Returns the other sites of the volume.
-pub(super) fn sites(server: &Server) -> SitesReport {
-    let line = |site: SiteStatus| SiteLine {
-        site: site.site,
-        name: site.name,
-        has_joined: site.has_joined,
-        key: site.key.map(|key| PublicKey::new(key).to_string()).unwrap_or_default(),
-        address: site.address,
-        requests: site.requests,
-        stale_answers: site.stale_answers,
-        unfinished: site.unfinished as u64,
-        silent_ms: site.silence.map(|silence| silence.as_millis() as u64),
+/// Returns the other sites of the volume, after each that can be reached was asked for its clock.
+pub(super) fn sites(server: &Server, neighbours: &Neighbours) -> SitesReport {
+    server.ask_clocks(CLOCKS);
+    let line = |site: SiteStatus| {
+        let remote = neighbours.status_of(site.site);
+        let clock = site.clock;
+        SiteLine {
+            site: site.site,
+            name: site.name,
+            has_joined: site.has_joined,
+            key: site.key.map(|key| PublicKey::new(key).to_string()).unwrap_or_default(),
+            address: site.address,
+            connected: remote.is_some_and(|remote| remote.connected),
+            round_trip: remote.and_then(|remote| remote.round_trip),
+            wire: remote.and_then(|remote| remote.wire),
+            clock_ms: clock.as_ref().map(|clock| clock.ahead_ms),
+            pelago: clock.map(|clock| clock.program),
+            requests: site.requests,
+            stale_answers: site.stale_answers,
+            unfinished: site.unfinished as u64,
+            silent_ms: site.silence.map(|silence| silence.as_millis() as u64),
+        }
     };
     let copies = server.copies();
     let stays = server.stays();

@@ -361,6 +361,8 @@ impl Process {
             Request::Invite { .. }
             | Request::Sites
             | Request::Leave
+            | Request::Conflicts { .. }
+            | Request::DropKept { .. }
             | Request::Mirror { .. }
             | Request::EndMirror
             | Request::WaitForMirror { .. }

@@ -2,6 +2,7 @@
 
 mod changes;
 mod client;
+mod conflicts;
 mod copies;
 mod errors;
 mod guests;

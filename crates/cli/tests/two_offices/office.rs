@@ -150,6 +150,16 @@ fn two_offices_have_one_tree() {
     offices.berlin.types("flock -n ~/berlin/files/renamed true");
     let found = offices.first.types("find ~/pelago/files | wc -l").out;
     assert_eq!(found.trim(), offices.berlin.types("find ~/berlin/files | wc -l").out.trim());
+    for (machine, dir) in [(&offices.first, "pelago"), (&offices.berlin, "berlin")] {
+        let list = format!("pelago site list -V ~/{dir} --json");
+        until("the round trip is measured", || {
+            machine.types(&list).json()["sites"][0]["round_trip_ms"].is_f64()
+        });
+        let site = machine.types(&list).json()["sites"][0].clone();
+        assert_eq!(site["connected"], true, "{site}");
+        assert_eq!(site["pelago"], env!("CARGO_PKG_VERSION"), "{site}");
+        assert!(site["wire"].is_u64() && site["clock_ms"].as_i64().unwrap().abs() < 1000, "{site}");
+    }
     drop((first, there));
     offices.finish();
 }

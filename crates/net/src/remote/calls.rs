@@ -28,6 +28,7 @@ use crate::remote::guest_chains::GuestChains;
 use crate::remote::lease_clock::{LeaseClock, Pings};
 use crate::remote::replay_log::ReplayLog;
 use crate::remote::role::{OpenUse, Role};
+use crate::remote::round_trip::RoundTrip;
 use crate::remote::servers::{StoreNews, StoreServers};
 use crate::remote::settling::Settling;
 use crate::remote::status::{OnDir, RemoteStatus};
@@ -117,6 +118,9 @@ pub(super) struct State {
     /// heard the client then or later. 0 in a session that has answered nothing.
     pub(super) heard_by_server: Duration,
     pub(super) pings: Pings,
+    pub(super) round_trip: RoundTrip,
+    /// Pings are sent at their intervals also if there are requests, to measure round trips.
+    is_measured: bool,
     /// The credentials of a guest.
     pub(super) chains: GuestChains,
     /// The servers of the store, if the volume lies on one.
@@ -161,6 +165,8 @@ impl Calls {
             sent: boot_time(),
             heard_by_server: Duration::ZERO,
             pings: Pings::default(),
+            round_trip: RoundTrip::default(),
+            is_measured: false,
             servers: StoreServers::default(),
             ended_origins: EndedOrigins::default(),
             connections: 0,
@@ -174,6 +180,11 @@ impl Calls {
         let lost_locks = Arc::clone(&state.lost_locks);
         let state = Mutex::new(state);
         Self { give_up, on_dir, leases, lost_locks, state, changed: Condvar::new() }
+    }
+
+    /// Measures round trips from now on.
+    pub(super) fn measure(&self) {
+        self.state.lock().is_measured = true;
     }
 
     /// Sends a request, or queues it until it can be sent.
@@ -282,7 +293,8 @@ impl Calls {
             state.servers.note_silence();
         }
         state.request_servers();
-        if at.saturating_sub(state.sent) > state.heartbeat() {
+        let last = if state.is_measured { state.pings.last_sent() } else { state.sent };
+        if at.saturating_sub(last) > state.heartbeat() {
             state.send_ping();
         }
         drop(state);
@@ -435,6 +447,8 @@ impl Calls {
         RemoteStatus {
             session: state.welcome.as_ref().map(|welcome| welcome.session),
             connected: state.link.is_some(),
+            wire: state.welcome.as_ref().map(|welcome| welcome.version),
+            round_trip: state.round_trip.smoothed(),
             silent: boot_time().saturating_sub(state.last_heard()),
             waiting: state.under_way.len() + state.backlog.len(),
             kept: state.replay_log.count(),

@@ -32,6 +32,7 @@ pub(super) struct LeaseClock {
 #[derive(Default)]
 pub(super) struct Pings {
     last: u64,
+    last_sent: Duration,
     /// The number of each ping, and when it was sent.
     sent: VecDeque<(u64, Duration)>,
 }
@@ -118,9 +119,15 @@ impl LeaseClock {
 }
 
 impl Pings {
+    /// Returns when the last ping was sent; 0 before the first.
+    pub(super) const fn last_sent(&self) -> Duration {
+        self.last_sent
+    }
+
     /// Records that a ping is sent. Returns its number.
     pub(super) fn next(&mut self, now: Duration) -> u64 {
         self.last += 1;
+        self.last_sent = now;
         if self.sent.len() == PINGS {
             self.sent.pop_front();
         }

@@ -20,6 +20,10 @@ impl Calls {
         state.note_safe(pong.progress);
         let lease = state.lease();
         let asked = state.pings.answered(pong.number);
+        if let Some(asked) = asked {
+            let measured = state.heard.saturating_sub(asked);
+            state.round_trip.note(measured);
+        }
         state.heard_by_server = state.heard_by_server.max(asked.unwrap_or_default());
         drop(state);
         if let Some(asked) = asked.filter(|_| !pong.is_overdue) {

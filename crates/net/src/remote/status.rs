@@ -11,6 +11,10 @@ pub struct RemoteStatus {
     pub session: Option<SessionId>,
     /// True if there is a connection.
     pub connected: bool,
+    /// The version of the protocol; `None` before the first session.
+    pub wire: Option<u16>,
+    /// The smoothed time of a round trip; `None` before the first ping was answered.
+    pub round_trip: Option<Duration>,
     /// The time since the server was heard last.
     pub silent: Duration,
     /// Requests that were not answered.

@@ -359,6 +359,7 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         | Request::SetBytes { .. }
         | Request::GiveBytes { .. }
         | Request::DropBytes { .. }
+        | Request::Clock
         | Request::Servers => 0,
     };
     own + bytes.len()

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use pelago_data::OpenKey;
 use pelago_meta::shard::NameThere;
+use pelago_store::clock;
 use pelago_wire::{
     Bulk, Code, Context, Done, Effect, Error, Handle, OpenId, Reply, Request, SessionId,
 };
@@ -217,6 +218,15 @@ impl Executor<'_> {
         let peer = self.parts.sites.of_session(self.context.session).ok_or(Code::AccessDenied)?;
         self.parts.sites.set_address(peer, address)?;
         Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Untracked))
+    }
+
+    /// Tells another site's server the time here, and the version of this program.
+    pub(super) fn clock(&self) -> OpResult {
+        if self.parts.sites.of_session(self.context.session).is_none() {
+            return Err(Error::from(Code::AccessDenied).into());
+        }
+        let program = env!("CARGO_PKG_VERSION").to_owned();
+        Ok(Reply::Clock { now: clock::now(), program }.into())
     }
 
     /// Takes over the list of the sites.

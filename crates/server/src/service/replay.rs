@@ -95,6 +95,7 @@ impl Executor<'_> {
             | Request::SetBytes { .. }
             | Request::GiveBytes { .. }
             | Request::DropBytes { .. }
+            | Request::Clock
             | Request::Servers => self.execute_new(request),
         }
     }

@@ -5,6 +5,7 @@
 //! way round. So locks and attributes go to the home, bytes to where they are.
 
 mod home;
+mod kept;
 mod opening;
 mod requests;
 mod telling;

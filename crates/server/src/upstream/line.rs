@@ -52,8 +52,9 @@ impl Line {
         if self.silence().is_some_and(|silence| silence >= after) {
             return Err(Code::HostDown.into());
         }
-        // As heartbeats, the questions what was taken back are asked for no program.
-        if !matches!(request, Request::Charter { .. }) {
+        // As heartbeats, the questions what was taken back, and what time it is, are asked for no
+        // program.
+        if !matches!(request, Request::Charter { .. } | Request::Clock) {
             self.sent.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())

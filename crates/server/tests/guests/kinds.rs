@@ -97,6 +97,7 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::Revoked
         | Operation::PassRevocation
         | Operation::CharterChanged
+        | Operation::Clock
         | Operation::Servers => Rule::Never,
     }
 }
@@ -171,6 +172,7 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::SetBytes
         | Operation::GiveBytes
         | Operation::DropBytes
+        | Operation::Clock
         | Operation::Servers => about_node(operation, target),
     }
 }
@@ -298,6 +300,7 @@ fn about_node(operation: Operation, target: Target) -> Request {
         }
         Operation::GiveBytes => Request::GiveBytes { node, file: InodeId::new(7, 0, 9).unwrap() },
         Operation::DropBytes => Request::DropBytes { node, file: InodeId::new(7, 0, 9).unwrap() },
+        Operation::Clock => Request::Clock,
         Operation::Servers => Request::Servers,
         other => panic!("{other:?} names no node"),
     }

@@ -563,6 +563,7 @@ fn only_sites_ask_for_the_charter_and_only_the_first_one_is_asked() {
             Request::Revoked { parts: vec![0; limits::REVOKED_PARTS_BYTES], after: None },
             Request::PassRevocation { sentence: b"garbage".to_vec(), end: 0 },
             Request::CharterChanged,
+            Request::Clock,
         ]
     };
     for session in [client(&offices.first), SessionId::DIRECT] {

@@ -4,6 +4,8 @@
 //! as one of a site.
 
 mod ancestry;
+mod clocks;
+mod conflicts;
 mod copies;
 mod elsewhere;
 mod guests;

@@ -473,7 +473,7 @@ fn a_start_asks_whether_bytes_are_needed() {
 }
 
 /// Returns how many content files berlin has.
-fn nodes(offices: &Offices) -> usize {
+pub(super) fn nodes(offices: &Offices) -> usize {
     content_files(&berlin_dir(&offices.folder).join("content")).len()
 }
 

@@ -5,7 +5,7 @@
 
 use super::field::{DecodeError, Field, LayoutRow, Reader, longest};
 use super::fields::{
-    Address, BulkBytes, CharterText, RevokedParts, Sentence, SiteListText, Target, XattrName,
+    Address, BulkBytes, CharterText, RevokedParts, Sentence, SiteListText, Target, Text, XattrName,
     XattrValue,
 };
 use super::lists::{Credentials, DirEntries, PassedRevocations, ServerAddresses, SiteNames};
@@ -170,6 +170,7 @@ requests! {
     } -> Attr;
     60 GiveBytes { node: Handle, file: InodeId } -> Attr;
     61 DropBytes { node: Handle, file: InodeId } -> Done;
+    62 Clock {} -> Clock;
     72 Servers {} -> Servers;
 }
 
@@ -251,6 +252,7 @@ replies! {
     25 Charter { text: Option<CharterText>, revoked: [u8; 32] };
     26 Revoked { revocations: PassedRevocations, differing: [u8; 32], more: bool };
     27 Unreached { away: SiteNames, refused: SiteNames };
+    28 Clock { now: Time, program: Text };
     40 Servers(servers: ServerAddresses);
 }
 

@@ -340,6 +340,7 @@ fn searches() -> Vec<(&'static str, Request)> {
         ),
         ("", Request::GiveBytes { node: NODE, file: NODE.ino }),
         ("", Request::DropBytes { node: NODE, file: NODE.ino }),
+        ("", Request::Clock),
         ("", Request::Servers),
     ]
 }
@@ -466,6 +467,13 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
             Reply::Unreached {
                 away: vec!["berlin".to_owned(), "rome".to_owned()],
                 refused: vec!["oslo".to_owned()],
+            },
+        ),
+        (
+            "",
+            Reply::Clock {
+                now: Time { seconds: 1_700_000_000, nanos: 5 },
+                program: "0.1.0".to_owned(),
             },
         ),
     ]

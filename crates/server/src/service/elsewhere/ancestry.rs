@@ -119,6 +119,7 @@ impl Subject {
             | Request::Issue { .. }
             | Request::Access { .. }
             | Request::Audited { .. }
+            | Request::Clock
             | Request::Servers => return None,
         })
     }

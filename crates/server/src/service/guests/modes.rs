@@ -118,6 +118,7 @@ impl UserModes<'_> {
             | Request::SetBytes { .. }
             | Request::GiveBytes { .. }
             | Request::DropBytes { .. }
+            | Request::Clock
             | Request::Servers => Ok(()),
         }
     }

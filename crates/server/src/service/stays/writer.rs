@@ -41,11 +41,19 @@ impl Dispatcher {
             return ControlFlow::Continue(submission);
         }
         for open in opens_of(context, &submission.request) {
-            if let Some(staying) = self.staying(open) {
+            if let Some(staying) = self.staying(open)
+                && !self.is_of_kept(staying, open)
+            {
                 return self.through_stay(context, staying, open, submission);
             }
         }
         self.begin_stay(context, submission)
+    }
+
+    /// Returns whether an open is of a node itself that has a kept version, and of no file.
+    fn is_of_kept(&self, staying: StayingFile, open: OpenKey) -> bool {
+        let stays = &self.parts.sites.stays;
+        !stays.is_used(staying.node) && !stays.has_open(open)
     }
 
     /// Returns the file of an open, if that is of a node with bytes of a file of another site.
