@@ -113,8 +113,8 @@ pub(crate) struct Stays {
     shard: Arc<Shard>,
     /// A leaf lock.
     state: Mutex<State>,
-    /// Held while the row of a node is written, so that the last state is written last. Taken before
-    /// `state`.
+    /// Held while the row of a node is written, so that the last state is written last. Taken
+    /// before `state`.
     rows: Mutex<()>,
     /// Number of stays and of opens of other sites' files: without any, nothing is looked up.
     count: AtomicUsize,
@@ -396,8 +396,8 @@ impl Stays {
         self.count(&state);
     }
 
-    /// Records the `mtime` of a file that a program here has set, and that may be empty. Returns the
-    /// node whose row is to be written.
+    /// Records the `mtime` of a file that a program here has set, and that may be empty. Returns
+    /// the node whose row is to be written.
     pub(crate) fn note_set(&self, attr: &Attr) -> Option<InodeId> {
         let mut state = self.state.lock();
         for open in state.opens.values_mut().filter(|open| open.file.ino == attr.ino) {
@@ -677,9 +677,9 @@ impl Stays {
         })
     }
 
-    /// Begins to tell the home of the file of a node what has changed, and has `then` called once it
-    /// knows. Returns what is to be told, if it is not being told already; and `then` if there is
-    /// nothing to tell.
+    /// Begins to tell the home of the file of a node what has changed, and has `then` called once
+    /// it knows. Returns what is to be told, if it is not being told already; and `then` if there
+    /// is nothing to tell.
     pub(crate) fn begin_telling(
         &self,
         node: InodeId,
@@ -759,7 +759,7 @@ impl Stays {
     }
 
     /// Returns the nodes of which the homes do not know all, although no program writes there any
-    /// more under a lease. `has_bytes`: this site has the lease on the bytes of the file of an open.
+    /// more under a lease. `has_bytes`: this site has the lease on the bytes of an open file.
     pub(crate) fn untold(&self, has_bytes: impl Fn(u16, OpenKey) -> bool) -> Vec<InodeId> {
         let state = self.state.lock();
         let is_leased = |file: InodeId| {
@@ -846,7 +846,7 @@ impl Stays {
 }
 
 impl State {
-    /// Records that something is written to a file at its home: its bytes do not stay here any more.
+    /// Records that something is written to a file at its home: its bytes do not stay here.
     fn note_written_there(&mut self, file: InodeId) {
         self.went_home += 1;
         for open in self.opens.values_mut().filter(|open| open.file.ino == file) {

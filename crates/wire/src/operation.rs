@@ -484,7 +484,8 @@ operations! {
     }
     SetBytes { node, flags } = "setbytes" {
         effect: BYTES, subjects: Subjects::inode(node), guest: ForGuest::Never,
-        touches: if flags.asks { Touches::Nothing } else { Touches::Node(node.ino) }, tells: Tells::Attributes,
+        touches: match flags.asks { true => Touches::Nothing, false => Touches::Node(node.ino) },
+        tells: Tells::Attributes,
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }

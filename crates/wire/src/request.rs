@@ -524,8 +524,9 @@ pub enum Request {
         flags: PlaceFlags,
     },
     /// Asks for the bytes of a file of the asking site, which are in this node: from now on nothing
-    /// is written into it. Reply: `Attr` of the node, once that is safe; `Stale` if it does not
-    /// have the bytes of the file, `AccessDenied` in a session of no site.
+    /// is written into it. Reply: `Attr` of the node, once that is safe, with the `mtime` zero if
+    /// the asking site was told of all that was written; `Busy` if a change is under way; `Stale`
+    /// if it does not have the bytes of the file, `AccessDenied` in a session of no site.
     GiveBytes {
         /// The node.
         node: Handle,

@@ -1,5 +1,5 @@
-//! What could lose bytes of the first site's files that stay at berlin: programs that do two things
-//! at once, refusals, repetitions, and servers that start again.
+//! Risks for bytes of the first site's files that stay at berlin: programs that do two things at
+//! once, refusals, and changes that neither site has heard of.
 
 use std::sync::Barrier;
 use std::thread;
@@ -36,10 +36,11 @@ fn the_first_writes_of_a_file_come_at_once() {
         let ready = Barrier::new(4);
         thread::scope(|scope| {
             for (part, of_part) in bytes.chunks(WRITE).enumerate() {
-                let (ready, offices) = (&ready, &offices);
+                let ready = &ready;
+                let berlin = &offices.berlin;
                 scope.spawn(move || {
                     ready.wait();
-                    write(&offices.berlin, writing, part * WRITE, of_part).unwrap();
+                    write(berlin, writing, part * WRITE, of_part).unwrap();
                 });
             }
         });

@@ -298,8 +298,8 @@ impl Dispatcher {
         self.do_here(&of_part(&context), flush, flushed);
     }
 
-    /// Returns whether the home of a file needs no FLUSH: it was told of the bytes in a node here, or
-    /// has got all of them, with what a FLUSH does.
+    /// Returns whether the home of a file needs no FLUSH: it was told of the bytes in a node here,
+    /// or has got all of them, with what a FLUSH does.
     fn is_committed(&self, node: InodeId) -> bool {
         let stays = &self.parts.sites.stays;
         stays.row(node).is_none() || stays.is_used(node)
@@ -357,8 +357,8 @@ impl Dispatcher {
             return self.tell_news(news);
         };
         let bytes = bytes.into_bytes();
-        // Not held back: the node goes when the home has all of them. What this site knows under the
-        // lease, that the file is empty, is not true any more.
+        // Not held back: the node goes when the home has all of them. What this site knows under
+        // the lease, that the file is empty, is not true any more.
         upstream.give_up_bytes(staying.file);
         let this = Arc::clone(self);
         let length = bytes.len() as u64;
