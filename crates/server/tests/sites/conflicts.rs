@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use pelago_server::{KeptVersion, Server};
 use pelago_wire::{Code, Handle, OpenFlags, OpenId, Reply, Request, SessionId, WriteFlags, limits};
 
-use super::stays::{close, content, create, flush, nodes, open, options, read, write};
-use super::world::{Offices, ask, ask_with, client, lookup, rename, wait_for};
+use super::stays::{close, content, create, flush, nodes, open, read, write};
+use super::world::{Offices, ask, ask_with, client, lookup, options, rename, wait_for};
 
 const DIRECT: SessionId = SessionId::DIRECT;
 const SIZE: usize = 5 * limits::STAY_LEAST_BYTES + 1000;
@@ -69,7 +69,7 @@ fn write_over(server: &Server, session: SessionId, node: Handle, bytes: &[u8]) -
 
 #[test]
 fn what_is_kept_is_listed_and_read() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     assert_eq!(offices.berlin.kept_versions(None), []);
     let mine = content(1, SIZE);
     let file = conflict(&offices, "file", &mine);
@@ -88,7 +88,7 @@ fn what_is_kept_is_listed_and_read() {
 
 #[test]
 fn what_is_dropped_is_gone_and_the_file_stays() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let file = conflict(&offices, "file", &content(1, SIZE));
     let version = only(&offices.berlin, file);
     assert_eq!(nodes(&offices), 1);
@@ -108,7 +108,7 @@ fn what_is_dropped_is_gone_and_the_file_stays() {
 /// Only what is kept can be dropped: the others are the only bytes of their files.
 #[test]
 fn bytes_that_a_file_has_are_not_dropped() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let bytes = content(1, SIZE);
     let file = super::stays::write_new(&offices.berlin, "file", &bytes);
     let node = offices.first.bytes_at(file).unwrap();
@@ -121,7 +121,7 @@ fn bytes_that_a_file_has_are_not_dropped() {
 
 #[test]
 fn what_is_kept_can_be_written_over_the_file() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let mine = content(1, SIZE);
     let file = conflict(&offices, "file", &mine);
     let version = only(&offices.berlin, file);
@@ -138,7 +138,7 @@ fn what_is_kept_can_be_written_over_the_file() {
 /// Between the two steps nothing is lost: neither by a cut line, nor by a kill.
 #[test]
 fn what_is_kept_stays_if_it_cannot_be_written() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let mine = content(1, SIZE);
     let file = conflict(&offices, "file", &mine);
     let session = client(&offices.berlin);
@@ -157,7 +157,7 @@ fn what_is_kept_stays_if_it_cannot_be_written() {
 /// The file has another name by now, or none: what was kept is still read.
 #[test]
 fn what_is_kept_outlives_its_file() {
-    let offices = Offices::with(options());
+    let offices = Offices::new();
     let mine = content(1, SIZE);
     let file = conflict(&offices, "file", &mine);
     rename(&offices.first, "file", "renamed");
