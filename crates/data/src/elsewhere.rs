@@ -89,6 +89,8 @@ impl OpenFiles {
         let mut guard = self.lock(&inode);
         let loaded = guard.load().and_then(|()| guard.expect_bytes_in(from));
         let next = Shard::next_generation(guard.state.generation);
+        // The file may be emptied and written meanwhile: no other content file gets this number.
+        guard.state.generation = Some(next);
         drop(guard);
         let brought = loaded.and_then(|()| {
             let permit = self.take_fd_permit(handle.ino)?;
@@ -418,6 +420,34 @@ mod tests {
         let killed = NewPlace { flags, ..place };
         assert_eq!(rig.files.set_bytes_at(entry.handle, &killed).unwrap().mode, 0o755);
         rig.close(open);
+    }
+
+    /// The bytes that come then are in another content file than the new ones.
+    #[test]
+    fn a_file_is_emptied_and_written_while_its_bytes_come_home() {
+        let rig = Rig::new();
+        let (entry, open) = rig.create("f");
+        rig.files.set_bytes_at(entry.handle, &place(&rig, entry.handle)).unwrap();
+        let new = vec![7; LARGE];
+        let mut fill = |content: &ContentFile| {
+            rig.files.begin_giving(entry.handle.ino, node(1));
+            let set = SetAttr { size: Some(0), ..SetAttr::default() };
+            let op = OpContext::by(&Context::direct(0, 0), clock::now());
+            rig.files.set_attr(entry.handle, None, &set, op, MayBlock::Yes).unwrap();
+            rig.files.end_giving(entry.handle.ino);
+            rig.write(open, 0, &new).unwrap();
+            content.write_at(&pattern(LARGE), 0).unwrap();
+            Ok(())
+        };
+        let brought = rig.files.bring_home(entry.handle, node(1), &mut fill);
+        assert_eq!(brought.map_err(|error| error.code), Err(Code::Exists));
+        assert!(rig.read(open, 0, LARGE as u32).unwrap() == new);
+        rig.close(open);
+        rig.commit_all();
+        assert_eq!(rig.content_files(), 1);
+        let reading = rig.open(entry.handle, READ).unwrap();
+        assert!(rig.read(reading, 0, LARGE as u32).unwrap() == new);
+        rig.close(reading);
     }
 
     #[test]

@@ -161,8 +161,10 @@ impl State {
                 self.unsettled.extend_from_slice(&touched);
             }
         }
-        if let Some(ino) = set_size {
-            self.lease_again(ino, result);
+        match (set_size, &facts) {
+            (Some(ino), _) => self.lease_again(ino, result),
+            (None, ReplyFacts::Size(ino)) => drop(self.cut.remove(ino)),
+            (None, _) => {}
         }
         self.drop_moved_nodes(result);
         attrs.into_iter().for_each(|attr| self.cached.keep_attr(attr));

@@ -10,7 +10,7 @@ use std::{io, mem, thread};
 use parking_lot::MutexGuard;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, Granted, InodeId, OpenId, Reply, Request, Service, Then,
-    Touched, limits,
+    Touched, WriteEra, limits,
 };
 
 use crate::caller::Caller;
@@ -124,12 +124,18 @@ impl Holder {
     /// may be held back, and holds none back.
     #[must_use]
     pub fn has_bytes(&self, open: OpenId) -> bool {
+        self.bytes_era(open).is_some()
+    }
+
+    /// Returns the era of that lease.
+    #[must_use]
+    pub fn bytes_era(&self, open: OpenId) -> Option<WriteEra> {
         if self.service.lease_left().is_zero() || self.service.has_lost_lock(open) {
-            return false;
+            return None;
         }
         let state = self.state.lock();
-        let ino = state.opens.write_back_inode(open);
-        ino.is_some_and(|ino| state.dirty.clean_lease(ino).is_some()) && state.buffers_writes
+        let ino = state.opens.write_back_inode(open).filter(|_| state.buffers_writes)?;
+        state.dirty.clean_lease(ino)
     }
 
     /// Gives up the lease on the bytes of a file: from now on each write waits for the server. Its

@@ -106,6 +106,8 @@ pub(crate) struct News {
     pub(crate) row: StayRow,
     /// The setuid and setgid bits of the file are to be cleared.
     pub(crate) kills_privileges: bool,
+    /// Bytes that were sent to the home before may still arrive there.
+    pub(crate) may_arrive: bool,
 }
 
 /// The bytes of all files of other sites that stay here.
@@ -141,6 +143,10 @@ struct Stay {
     is_dirty: bool,
     /// A user who may not keep the setuid and setgid bits has written, and the home does not know.
     kills_privileges: bool,
+    /// The home may have been told, whether it has answered or not.
+    was_told: bool,
+    /// Bytes were sent to the home, which may not have arrived yet.
+    may_arrive: bool,
     /// The home is being told.
     is_telling: bool,
     /// Called once the home knows what was written before they came.
@@ -163,6 +169,8 @@ impl Stay {
             is_dirty,
             // After a crash: who has written is not known.
             kills_privileges: is_dirty,
+            was_told: true,
+            may_arrive: false,
             is_telling: false,
             waiting: Vec::new(),
             writers: 0,
@@ -485,7 +493,8 @@ impl Stays {
         }
         let writers = opens.iter().filter(|(_, flags)| flags.write).count();
         state.by_file.insert(row.file.ino, node);
-        let stay = Stay { writers, kills_privileges: false, ..Stay::new(row, true) };
+        let made = Stay::new(row, true);
+        let stay = Stay { writers, kills_privileges: false, was_told: false, ..made };
         state.by_node.insert(node, stay);
         self.count(&state);
         opens
@@ -619,6 +628,7 @@ impl Stays {
             true => [StayState::New, StayState::Sent],
             false => [StayState::Sent, StayState::New],
         };
+        stay.may_arrive |= is_sent;
         (stay.row.state == from).then(|| {
             stay.row.state = to;
             stay.row
@@ -702,7 +712,8 @@ impl Stays {
         // What is written from now on is told the next time.
         stay.is_dirty = false;
         let kills_privileges = mem::take(&mut stay.kills_privileges);
-        News { node, row: stay.row, kills_privileges }
+        let may_arrive = stay.may_arrive;
+        News { node, row: stay.row, kills_privileges, may_arrive }
     }
 
     /// Takes the callbacks that wait until sent bytes have arrived or have not, for files of homes
@@ -710,7 +721,7 @@ impl Stays {
     pub(crate) fn take_stuck(&self, is_silent: impl Fn(u16) -> bool) -> Vec<OnTold> {
         let mut state = self.state.lock();
         let is_stuck = |stay: &&mut Stay| {
-            let is_sent = stay.row.state == StayState::Sent && stay.is_telling;
+            let is_sent = stay.may_arrive && stay.is_telling;
             is_sent && !stay.waiting.is_empty() && is_silent(stay.row.file.ino.site())
         };
         let stuck = state.by_node.values_mut().filter(is_stuck);
@@ -720,7 +731,27 @@ impl Stays {
     /// Takes the callbacks that wait for what is about to be told.
     pub(crate) fn take_waiting(&self, node: InodeId) -> Vec<OnTold> {
         let mut state = self.state.lock();
-        state.by_node.get_mut(&node).map(|stay| mem::take(&mut stay.waiting)).unwrap_or_default()
+        let waiting = state.by_node.get_mut(&node).map(|stay| mem::take(&mut stay.waiting));
+        waiting.unwrap_or_default()
+    }
+
+    /// Records that the home of the file of a node is about to be told.
+    pub(crate) fn note_told(&self, node: InodeId) {
+        if let Some(stay) = self.state.lock().by_node.get_mut(&node) {
+            stay.was_told = true;
+        }
+    }
+
+    /// Returns whether the home of the file of a node has never been told anything.
+    pub(crate) fn is_unheard_of(&self, node: InodeId) -> bool {
+        let state = self.state.lock();
+        let stay = state.by_node.get(&node);
+        stay.is_some_and(|stay| stay.row.state == StayState::New && !stay.was_told)
+    }
+
+    /// Returns whether a node has a version that others have passed over.
+    pub(crate) fn is_kept(&self, node: InodeId) -> bool {
+        self.row(node).is_some_and(|row| row.state == StayState::Kept)
     }
 
     /// Records that the home was told, with this size, or was not. Returns the row to be written,
@@ -785,6 +816,7 @@ impl Stays {
             node: *node,
             row: stay.row,
             kills_privileges: false,
+            may_arrive: false,
         };
         quiet.map(asked).collect()
     }
@@ -814,11 +846,14 @@ impl Stays {
 
     /// Tells the homes of all files what has changed, and calls `then`.
     pub(crate) fn tell_everything(self: &Arc<Self>, then: Then) {
+        self.tell_all(self.dirty(), then);
+    }
+
+    /// Returns the nodes of which the homes do not know all.
+    fn dirty(&self) -> Vec<InodeId> {
         let state = self.state.lock();
         let dirty = state.by_node.iter().filter(|(_, stay)| stay.is_dirty && stay.is_of_file());
-        let nodes = dirty.map(|(node, _)| *node).collect();
-        drop(state);
-        self.tell_all(nodes, then);
+        dirty.map(|(node, _)| *node).collect()
     }
 
     /// Tells the homes of the files of these nodes what has changed, one after the other, and calls
@@ -885,8 +920,8 @@ impl LocalCache for RecalledStays {
     /// All leases are lost. What was written under them is told before others look at it, if the
     /// home is only starting again.
     fn drop_all(&self, _nodes: &[InodeId]) {
-        if !self.0.is_empty() {
-            self.0.tell_everything(Box::new(|| {}));
+        for node in self.0.dirty() {
+            self.0.tell_all(vec![node], Box::new(|| {}));
         }
     }
 

@@ -21,7 +21,7 @@ use pelago_data::OpenKey;
 use pelago_holder::{Copies, Holder, SILENT};
 use pelago_wire::{
     Bulk, Context, DataPath, Done, Effect, Error, InodeId, LeasedService, OpenEffect, OpenId,
-    Origin, Reply, Request, RequestId, Service, SessionId, Tells, Then,
+    Origin, Reply, Request, RequestId, Service, SessionId, Tells, Then, WriteEra,
 };
 
 pub use self::far_clock::FarClock;
@@ -145,6 +145,13 @@ impl Upstream {
     pub(crate) fn has_bytes(&self, session: SessionId, open: OpenId) -> bool {
         let there = self.numbers.lock().there(OpenKey { session, open });
         there.is_some_and(|there| self.holder.has_bytes(there))
+    }
+
+    /// Returns the era of the lease on the bytes of the file of an open, if this site has it and
+    /// holds back none of them.
+    pub(crate) fn bytes_era(&self, session: SessionId, open: OpenId) -> Option<WriteEra> {
+        let there = self.numbers.lock().there(OpenKey { session, open })?;
+        self.holder.bytes_era(there)
     }
 
     /// Returns the answer to a request that changes nothing, if the other server is silent and what

@@ -15,7 +15,7 @@ const FILE: Handle = Handle {
 
 /// Returns news of a node by which no user without privilege has written.
 fn news(node: InodeId) -> News {
-    News { node, row: row(), kills_privileges: false }
+    News { node, row: row(), kills_privileges: false, may_arrive: false }
 }
 
 fn row() -> StayRow {

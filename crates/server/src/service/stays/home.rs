@@ -149,7 +149,8 @@ impl Dispatcher {
         file: InodeId,
         submission: Submission<'a>,
     ) -> Diverted<'a> {
-        if self.leases.writers() == 0 {
+        // After a stop no recall ends a lease.
+        if self.leases.writers() == 0 || *self.stopped.read_recursive() {
             return ControlFlow::Continue(submission);
         }
         let written = self.leases.written_by_others(context.session, [file].into_iter());
@@ -159,6 +160,9 @@ impl Dispatcher {
         let parked = Parked::new(context, submission);
         let this = Arc::clone(self);
         let told: Done = Box::new(move |told| match told {
+            Ok(_) if *this.stopped.read_recursive() => {
+                (parked.done)(Err(Code::Unavailable.into()));
+            }
             Ok(_) => parked.go_on_here(&this),
             Err(error) => (parked.done)(Err(error)),
         });

@@ -256,11 +256,13 @@ impl Dispatcher {
             Ok(_) => done(Ok(direct(reply))),
             Err(error) => {
                 // The bytes have gone home meanwhile, or cannot be read here.
-                if flags.write {
-                    let _row = this.parts.sites.stays.remove_writer(node);
+                let stays = &this.parts.sites.stays;
+                if flags.write && stays.remove_writer(node).is_some() {
+                    this.put_stay(node);
                 }
-                match this.parts.sites.stays.is_used(node) {
+                match stays.is_used(node) {
                     true => {
+                        stays.remove_open(open);
                         let release = Request::Release { open: open.open };
                         let ended: Done = Box::new(move |_ended| done(Err(error)));
                         this.do_there(&of_part(&context), file.ino.site(), release, ended);

@@ -39,7 +39,7 @@ impl Dispatcher {
     pub(super) fn tell_news(self: &Arc<Self>, news: News) {
         match self.parts.sites.upstream(news.row.file.ino.site()) {
             // The bytes may be on their way still.
-            Ok(upstream) if news.row.state == StayState::Sent => {
+            Ok(upstream) if news.may_arrive => {
                 let this = Arc::clone(self);
                 upstream.when_settled(Box::new(move || this.tell_now(news)));
             }
@@ -52,7 +52,7 @@ impl Dispatcher {
             let waiting = self.parts.sites.stays.take_waiting(news.node);
             return self.told(news, Err(lost_bytes()), waiting);
         }
-        let News { node, row, kills_privileges } = news;
+        let News { node, row, kills_privileges, .. } = news;
         let waiting = self.parts.sites.stays.take_waiting(node);
         let attr = match self.parts.shard.attr(Handle::own(node)) {
             Ok(attr) => attr,
@@ -73,6 +73,7 @@ impl Dispatcher {
             Ok(_) => this.told(news, Err(Code::Io.into()), waiting),
             Err(error) => this.told(news, Err(error), waiting),
         });
+        self.parts.sites.stays.note_told(node);
         let request = Request::SetBytes {
             node: row.file,
             at: node,
@@ -102,10 +103,9 @@ impl Dispatcher {
             // It was kept meanwhile.
             (Ok(_), Some(StayState::Kept)) => Err(lost_bytes()),
             (Ok(_), _) => Ok(()),
-            // The home has taken them, or has emptied the file; or it got them as a whole.
-            (Err(error), Some(StayState::Given | StayState::Sent))
-                if error.code == Code::Exists =>
-            {
+            // The home has taken them, or has emptied the file. If they were sent, it may have
+            // them, or those of another writer: that is not known, so they are kept.
+            (Err(error), Some(StayState::Given)) if error.code == Code::Exists => {
                 self.end_stay(node);
                 Ok(())
             }

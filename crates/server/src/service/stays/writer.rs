@@ -179,15 +179,23 @@ impl Dispatcher {
         done: Done,
     ) {
         let this = Arc::clone(self);
-        let told = move |told: Result<(), Error>| done(this.heard(open, told).and(result));
+        let told = move |told: Result<(), Error>| done(this.heard(staying, open, told).and(result));
         self.tell(staying.node, Box::new(told));
     }
 
     /// Returns what a program hears that has waited until the home was told: each open reports once
     /// that bytes are lost.
-    fn heard(&self, open: OpenKey, told: Result<(), Error>) -> Result<(), Error> {
-        match self.parts.sites.stays.take_loss(open) {
+    fn heard(
+        &self,
+        staying: StayingFile,
+        open: OpenKey,
+        told: Result<(), Error>,
+    ) -> Result<(), Error> {
+        let stays = &self.parts.sites.stays;
+        match stays.take_loss(open) {
             true => Err(lost_bytes()),
+            // Another request of the open has said it.
+            false if stays.is_kept(staying.node) => Ok(()),
             false => told,
         }
     }
@@ -239,7 +247,7 @@ impl Dispatcher {
                 return done(Err(error));
             }
             let again = Arc::clone(&this);
-            let go_on = move |told: Result<(), Error>| match again.heard(open, told) {
+            let go_on = move |told: Result<(), Error>| match again.heard(staying, open, told) {
                 Ok(()) if rest.is_empty() => {
                     let shown = Request::GetAttr { node };
                     again.do_there(&of_part(&context), staying.home(), shown, done);
@@ -274,7 +282,7 @@ impl Dispatcher {
         let done = later();
         let this = Arc::clone(self);
         let context = *context;
-        let told: OnTold = Box::new(move |told| match this.heard(open, told) {
+        let told: OnTold = Box::new(move |told| match this.heard(staying, open, told) {
             // Nothing is to be committed there. But a process loses its locks.
             Ok(()) if owner.is_none() && this.is_committed(staying.node) => {
                 done(Ok(Reply::Done));
@@ -308,8 +316,7 @@ impl Dispatcher {
     /// Returns whether all that was written fits into one request, so that nothing is gained if it
     /// stays here.
     fn is_small(&self, staying: StayingFile, open: OpenKey) -> bool {
-        let row = self.parts.sites.stays.row(staying.node);
-        let is_new = row.is_some_and(|row| row.state == StayState::New);
+        let is_new = self.parts.sites.stays.is_unheard_of(staying.node);
         let attr = self.parts.shard.attr(Handle::own(staying.node));
         let least = self.parts.sites.stay_least_bytes as u64;
         let is_small = attr.is_ok_and(|attr| attr.size <= least);
@@ -352,7 +359,8 @@ impl Dispatcher {
         let size = self.parts.sites.stay_least_bytes as u32;
         let read = self.parts.opens.read(open, 0, size, MayBlock::Yes, None);
         let upstream = self.parts.sites.upstream(staying.home());
-        let (Ok(bytes), Ok(upstream)) = (read, upstream) else {
+        let era = upstream.as_ref().ok().and_then(|it| it.bytes_era(open.session, open.open));
+        let (Ok(bytes), Ok(upstream), Some(era)) = (read, upstream, era) else {
             stays.open_gate(staying.node);
             return self.tell_news(news);
         };
@@ -371,6 +379,10 @@ impl Dispatcher {
                     this.put_stay(staying.node);
                 }
                 stays.open_gate(staying.node);
+                if error.code == Code::LeaseLost {
+                    // The home says whether the file has other bytes.
+                    return this.tell_news(news);
+                }
                 let waiting = stays.take_waiting(staying.node);
                 this.told(news, Err(error), waiting);
             }
@@ -382,7 +394,9 @@ impl Dispatcher {
             self.put_stay(staying.node);
         }
         let kill_privileges = news.kills_privileges;
-        let flags = WriteFlags { commit: true, kill_privileges, ..WriteFlags::NONE };
+        // Only under the lease: if it arrives late, another site may have written since.
+        let behind = Some(era);
+        let flags = WriteFlags { append: false, behind, commit: true, kill_privileges };
         let write = Request::Write { open: open.open, offset: 0, flags };
         upstream.ask(context, write, Bulk::Owned(bytes), sent);
     }
@@ -405,7 +419,7 @@ impl Dispatcher {
                 return done(Err(error));
             }
             let again = Arc::clone(&this);
-            let told = move |told: Result<(), Error>| match again.heard(open, told) {
+            let told = move |told: Result<(), Error>| match again.heard(staying, open, told) {
                 Ok(()) => again.do_there(&context, staying.home(), there, done),
                 Err(error) => done(Err(error)),
             };
@@ -528,6 +542,12 @@ impl Dispatcher {
             let made = self.parts.opens.open(*key, Handle::own(node), here(*flags), MayBlock::Yes);
             if let Err(error) = made {
                 opened = Err(error);
+            } else if !self.parts.sites.stays.has_open(*key) {
+                // It has ended meanwhile.
+                self.release_leftover(*key);
+                if flags.write && self.parts.sites.stays.remove_writer(node).is_some() {
+                    self.put_stay(node);
+                }
             }
         }
         match opened {
