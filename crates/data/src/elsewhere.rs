@@ -29,7 +29,7 @@ pub struct NewPlace {
     pub mtime: Time,
     /// The `mtime` that the file had, empty, when the first of the bytes was written.
     pub since: Time,
-    /// What the other site says of them.
+    /// The claim of the other site about them.
     pub flags: PlaceFlags,
 }
 

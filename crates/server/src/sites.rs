@@ -171,7 +171,7 @@ pub struct SiteStatus {
     /// Number of requests that were answered while its server was silent, from what was known
     /// before.
     pub stale_answers: u64,
-    /// What its server has told of its clock last; see [`Server::ask_clocks`].
+    /// The clock of its server, as it was told last; see [`Server::ask_clocks`].
     ///
     /// [`Server::ask_clocks`]: crate::Server::ask_clocks
     pub clock: Option<FarClock>,

@@ -5,6 +5,12 @@
 //! size; what has changed since is told when a program closes or syncs the file, when the lease on
 //! it is recalled, and after a crash.
 
+mod gate;
+mod making;
+mod recalled;
+mod remote_open;
+mod telling;
+
 use std::collections::HashMap;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,12 +18,12 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use pelago_data::OpenKey;
-use pelago_meta::shard::{Shard, without_privileges};
+use pelago_meta::shard::Shard;
 use pelago_store::clock;
 use pelago_store::rows::{StayRow, StayState};
-use pelago_wire::{
-    Attr, Error, Handle, InodeId, LocalCache, OpenFlags, SessionId, Then, Time, Touched,
-};
+use pelago_wire::{Error, Handle, InodeId, OpenFlags, Then, Time};
+
+pub(crate) use self::recalled::RecalledStays;
 
 /// Called with the result of telling the home of a file.
 pub(crate) type OnTold = Box<dyn FnOnce(Result<(), Error>) + Send>;
@@ -86,7 +92,7 @@ pub(crate) enum Gate {
     Gone,
 }
 
-/// What becomes of a change of the bytes of a file that has no node here.
+/// The way of a change of the bytes of a file that has no node here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FirstChange {
     /// A node is to be made for it.
@@ -350,136 +356,6 @@ impl Stays {
         self.state.lock().by_node.get(&node).map(|stay| stay.row)
     }
 
-    /// Records an open of a file, which is empty since the given time if there is one. Returns the
-    /// node that has its bytes, if that is here.
-    pub(crate) fn add_open(
-        &self,
-        open: OpenKey,
-        mut remote: RemoteOpen,
-        empty_since: Option<Time>,
-    ) -> Option<InodeId> {
-        let mut state = self.state.lock();
-        if let Some(since) = empty_since {
-            let of_file = |open: &&mut RemoteOpen| open.file.ino == remote.file.ino;
-            for open in state.opens.values_mut().filter(of_file) {
-                open.empty_since = open.may_stay().then_some(since);
-            }
-            remote.empty_since = remote.may_stay().then_some(since);
-        }
-        state.opens.insert(open, remote);
-        self.count(&state);
-        state.by_file.get(&remote.file.ino).copied()
-    }
-
-    /// Returns whether an open is of a file of another site.
-    pub(crate) fn has_open(&self, open: OpenKey) -> bool {
-        !self.is_empty() && self.state.lock().opens.contains_key(&open)
-    }
-
-    /// Forgets an open that ends.
-    pub(crate) fn remove_open(&self, open: OpenKey) {
-        let mut state = self.state.lock();
-        state.opens.remove(&open);
-        self.count(&state);
-    }
-
-    /// Forgets the opens of a session that ends. What was written through them is told later.
-    pub(crate) fn end_session(&self, session: SessionId) {
-        if self.is_empty() {
-            return;
-        }
-        let mut state = self.state.lock();
-        let State { by_node, by_file, opens, .. } = &mut *state;
-        opens.retain(|open, remote| {
-            if open.session != session {
-                return true;
-            }
-            let node = by_file.get(&remote.file.ino).filter(|_| remote.flags.write);
-            if let Some(stay) = node.and_then(|node| by_node.get_mut(node)) {
-                stay.writers = stay.writers.saturating_sub(1);
-                stay.is_dirty = true;
-            }
-            false
-        });
-        self.count(&state);
-    }
-
-    /// Records the `mtime` of a file that a program here has set, and that may be empty. Returns
-    /// the node whose row is to be written.
-    pub(crate) fn note_set(&self, attr: &Attr) -> Option<InodeId> {
-        let mut state = self.state.lock();
-        for open in state.opens.values_mut().filter(|open| open.file.ino == attr.ino) {
-            open.empty_since = open.empty_since.map(|_| attr.mtime);
-        }
-        let node = state.by_file.get(&attr.ino).copied()?;
-        let stay = state.by_node.get_mut(&node)?;
-        if stay.row.state != StayState::New {
-            return None;
-        }
-        stay.row.since = attr.mtime;
-        Some(node)
-    }
-
-    /// Returns how many changes of bytes have gone to the home of a file so far.
-    pub(crate) fn went_home(&self) -> u64 {
-        self.state.lock().went_home
-    }
-
-    /// Records the size of a file that was set at its home; none of its bytes are here. Those that
-    /// are written from now on may stay here, if it is empty and nothing else has gone home since
-    /// the count was `went_home`.
-    pub(crate) fn note_size(&self, attr: &Attr, went_home: u64) {
-        let mut state = self.state.lock();
-        let is_empty = attr.size == 0 && state.went_home == went_home;
-        for open in state.opens.values_mut().filter(|open| open.file.ino == attr.ino) {
-            open.empty_since = (is_empty && open.may_stay()).then_some(attr.mtime);
-        }
-    }
-
-    /// Decides what becomes of a change of the bytes of a file through an open, if the file has no
-    /// node yet. A write to an empty file begins to make one: [`Stays::end_making`] follows.
-    pub(crate) fn first_change(&self, open: OpenKey, is_write: bool) -> FirstChange {
-        let mut state = self.state.lock();
-        let Some(remote) = state.opens.get(&open).copied() else { return FirstChange::GoesHome };
-        let file = remote.file.ino;
-        if state.making.contains_key(&file) {
-            return FirstChange::Waits(file);
-        }
-        if state.by_file.contains_key(&file) {
-            return FirstChange::Stays;
-        }
-        if is_write && remote.empty_since.is_some() {
-            state.making.insert(file, Vec::new());
-            return FirstChange::Makes(remote);
-        }
-        state.note_written_there(file);
-        FirstChange::GoesHome
-    }
-
-    /// Records that the node is made and open, or is not: then the file is written at its home.
-    /// What has waited for it goes on.
-    pub(crate) fn end_making(&self, file: InodeId, is_made: bool) {
-        let mut state = self.state.lock();
-        if !is_made {
-            state.note_written_there(file);
-        }
-        let waiting = state.making.remove(&file).unwrap_or_default();
-        drop(state);
-        waiting.into_iter().for_each(|then| then());
-    }
-
-    /// Has `then` called once no node is being made for the bytes of a file: at once if none is.
-    pub(crate) fn when_made(&self, file: InodeId, then: Then) {
-        let mut state = self.state.lock();
-        match state.making.get_mut(&file) {
-            Some(waiting) => waiting.push(then),
-            None => {
-                drop(state);
-                then();
-            }
-        }
-    }
-
     /// Adds a node that gets the bytes of a file. Returns the opens of the file, which use it from
     /// now on.
     pub(crate) fn add(&self, node: InodeId, row: StayRow) -> Vec<(OpenKey, OpenFlags)> {
@@ -527,82 +403,6 @@ impl Stays {
         }
         stay.row.state = StayState::Told;
         Some(stay.row)
-    }
-
-    /// Begins a change of the bytes in a node.
-    pub(crate) fn begin_change(&self, node: InodeId) -> Gate {
-        let mut state = self.state.lock();
-        let Some(stay) = state.by_node.get_mut(&node) else { return Gate::Gone };
-        if stay.is_closed {
-            return Gate::Closed;
-        }
-        if !stay.is_used() {
-            return Gate::Gone;
-        }
-        stay.changing += 1;
-        // The home may have what was sent, but not what is written now.
-        let was_sent = stay.row.state == StayState::Sent;
-        if was_sent {
-            stay.row.state = StayState::New;
-        }
-        Gate::Begun(was_sent.then_some(stay.row))
-    }
-
-    /// Has `then` called once the gate of a node opens: at once if it is open.
-    pub(crate) fn when_open(&self, node: InodeId, then: Then) {
-        let mut state = self.state.lock();
-        match state.by_node.get_mut(&node) {
-            Some(stay) if stay.is_closed => stay.parked.push(then),
-            Some(_) | None => {
-                drop(state);
-                then();
-            }
-        }
-    }
-
-    /// Ends a change that was begun. `kills_privileges`: a user has made it who may not keep the
-    /// setuid and setgid bits.
-    pub(crate) fn end_change(&self, node: InodeId, kills_privileges: bool) {
-        let mut state = self.state.lock();
-        let Some(stay) = state.by_node.get_mut(&node) else { return };
-        stay.changing -= 1;
-        // Not when it began: what is told meanwhile may be without it.
-        stay.is_dirty |= stay.is_of_file();
-        stay.kills_privileges |= kills_privileges;
-        let quiet = if stay.changing == 0 { stay.closing.take() } else { None };
-        drop(state);
-        if let Some(quiet) = quiet {
-            quiet();
-        }
-    }
-
-    /// Lets no more change of the bytes begin, and calls `quiet` once none is under way. Returns
-    /// whether the gate was open.
-    pub(crate) fn close_gate(&self, node: InodeId, quiet: Then) -> bool {
-        let mut state = self.state.lock();
-        let Some(stay) = state.by_node.get_mut(&node).filter(|stay| !stay.is_closed) else {
-            return false;
-        };
-        stay.is_closed = true;
-        if stay.changing > 0 {
-            stay.closing = Some(quiet);
-            return true;
-        }
-        drop(state);
-        quiet();
-        true
-    }
-
-    /// Lets changes begin again.
-    pub(crate) fn open_gate(&self, node: InodeId) {
-        let parked = match self.state.lock().by_node.get_mut(&node) {
-            Some(stay) => {
-                stay.is_closed = false;
-                mem::take(&mut stay.parked)
-            }
-            None => return,
-        };
-        parked.into_iter().for_each(|then| then());
     }
 
     /// Records that the bytes in a node are written no more, because their home takes them or
@@ -658,14 +458,14 @@ impl Stays {
         Some(row)
     }
 
-    /// Returns the nodes that have versions which others have passed over, each with its file: of
-    /// this file, or of all.
-    pub(crate) fn kept(&self, file: Option<InodeId>) -> Vec<(InodeId, Handle)> {
+    /// Returns the nodes that have versions which others have passed over: of this file, or of
+    /// all.
+    pub(crate) fn kept(&self, file: Option<InodeId>) -> Vec<InodeId> {
         let state = self.state.lock();
         let kept = state.by_node.iter().filter(|(_, stay)| {
             stay.row.state == StayState::Kept && file.is_none_or(|file| stay.row.file.ino == file)
         });
-        kept.map(|(node, stay)| (*node, stay.row.file)).collect()
+        kept.map(|(node, _)| *node).collect()
     }
 
     /// Returns whether bytes were lost that were written through an open; only once.
@@ -686,198 +486,6 @@ impl Stays {
             stay.waiting.into_iter().for_each(|then| then(Ok(())));
         })
     }
-
-    /// Begins to tell the home of the file of a node what has changed, and has `then` called once
-    /// it knows. Returns what is to be told, if it is not being told already; and `then` if there
-    /// is nothing to tell.
-    pub(crate) fn begin_telling(
-        &self,
-        node: InodeId,
-        then: OnTold,
-    ) -> (Option<News>, Option<OnTold>) {
-        let mut state = self.state.lock();
-        let Some(stay) = state.by_node.get_mut(&node) else { return (None, Some(then)) };
-        if !stay.is_dirty && !stay.is_telling {
-            return (None, Some(then));
-        }
-        stay.waiting.push(then);
-        if stay.is_telling {
-            return (None, None);
-        }
-        (Some(Self::next_news(node, stay)), None)
-    }
-
-    fn next_news(node: InodeId, stay: &mut Stay) -> News {
-        stay.is_telling = true;
-        // What is written from now on is told the next time.
-        stay.is_dirty = false;
-        let kills_privileges = mem::take(&mut stay.kills_privileges);
-        let may_arrive = stay.may_arrive;
-        News { node, row: stay.row, kills_privileges, may_arrive }
-    }
-
-    /// Takes the callbacks that wait until sent bytes have arrived or have not, for files of homes
-    /// that are silent.
-    pub(crate) fn take_stuck(&self, is_silent: impl Fn(u16) -> bool) -> Vec<OnTold> {
-        let mut state = self.state.lock();
-        let is_stuck = |stay: &&mut Stay| {
-            let is_sent = stay.may_arrive && stay.is_telling;
-            is_sent && !stay.waiting.is_empty() && is_silent(stay.row.file.ino.site())
-        };
-        let stuck = state.by_node.values_mut().filter(is_stuck);
-        stuck.flat_map(|stay| mem::take(&mut stay.waiting)).collect()
-    }
-
-    /// Takes the callbacks that wait for what is about to be told.
-    pub(crate) fn take_waiting(&self, node: InodeId) -> Vec<OnTold> {
-        let mut state = self.state.lock();
-        let waiting = state.by_node.get_mut(&node).map(|stay| mem::take(&mut stay.waiting));
-        waiting.unwrap_or_default()
-    }
-
-    /// Records that the home of the file of a node is about to be told.
-    pub(crate) fn note_told(&self, node: InodeId) {
-        if let Some(stay) = self.state.lock().by_node.get_mut(&node) {
-            stay.was_told = true;
-        }
-    }
-
-    /// Returns whether the home of the file of a node has never been told anything.
-    pub(crate) fn is_unheard_of(&self, node: InodeId) -> bool {
-        let state = self.state.lock();
-        let stay = state.by_node.get(&node);
-        stay.is_some_and(|stay| stay.row.state == StayState::New && !stay.was_told)
-    }
-
-    /// Returns whether a node has a version that others have passed over.
-    pub(crate) fn is_kept(&self, node: InodeId) -> bool {
-        self.row(node).is_some_and(|row| row.state == StayState::Kept)
-    }
-
-    /// Records that the home was told, with this size, or was not. Returns the row to be written,
-    /// and what is to be told next.
-    pub(crate) fn end_telling(
-        &self,
-        news: News,
-        told: Option<u64>,
-    ) -> (Option<StayRow>, Option<News>) {
-        let News { node, kills_privileges, .. } = news;
-        let mut state = self.state.lock();
-        let Some(stay) = state.by_node.get_mut(&node) else { return (None, None) };
-        stay.is_telling = false;
-        match told {
-            Some(size) => {
-                stay.row.told_size = size;
-                if matches!(stay.row.state, StayState::New | StayState::Sent) {
-                    stay.row.state = StayState::Changing;
-                }
-            }
-            None => {
-                stay.is_dirty |= stay.is_of_file();
-                stay.kills_privileges |= kills_privileges;
-            }
-        }
-        let next = !stay.waiting.is_empty();
-        let next = next.then(|| Self::next_news(node, stay));
-        (Self::settle(stay), next)
-    }
-
-    /// Records that the home of a file is to be told again.
-    pub(crate) fn tell_again(&self, node: InodeId) {
-        if let Some(stay) = self.state.lock().by_node.get_mut(&node) {
-            stay.is_dirty |= stay.is_of_file();
-        }
-    }
-
-    /// Returns the nodes of which the homes do not know all, although no program writes there any
-    /// more under a lease. `has_bytes`: this site has the lease on the bytes of an open file.
-    pub(crate) fn untold(&self, has_bytes: impl Fn(u16, OpenKey) -> bool) -> Vec<InodeId> {
-        let state = self.state.lock();
-        let is_leased = |file: InodeId| {
-            let mut of_file = state.opens.iter().filter(|(_, open)| open.file.ino == file);
-            of_file.any(|(key, _)| has_bytes(file.site(), *key))
-        };
-        let is_it = |stay: &Stay| {
-            let is_written = stay.writers > 0 && stay.is_used() && is_leased(stay.row.file.ino);
-            stay.is_dirty && !stay.is_telling && !is_written && stay.is_of_file()
-        };
-        state.by_node.iter().filter(|(_, stay)| is_it(stay)).map(|(node, _)| *node).collect()
-    }
-
-    /// Returns the nodes whose homes may have forgotten them: nothing is written there.
-    pub(crate) fn quiet(&self) -> Vec<News> {
-        let state = self.state.lock();
-        let quiet = state.by_node.iter().filter(|(_, stay)| {
-            let is_known = matches!(stay.row.state, StayState::Told | StayState::Given);
-            let is_written = stay.writers > 0 && stay.is_used();
-            is_known && !stay.is_dirty && !stay.is_telling && !is_written
-        });
-        let asked = |(node, stay): (&InodeId, &Stay)| News {
-            node: *node,
-            row: stay.row,
-            kills_privileges: false,
-            may_arrive: false,
-        };
-        quiet.map(asked).collect()
-    }
-
-    /// Shows in attributes what was written here and is not told yet.
-    pub(crate) fn show(&self, attr: &mut Attr) {
-        if self.is_empty() {
-            return;
-        }
-        let state = self.state.lock();
-        let Some(node) = state.by_file.get(&attr.ino).copied() else { return };
-        let Some(stay) = state.by_node.get(&node) else { return };
-        if !stay.is_dirty && !stay.is_telling && stay.changing == 0 {
-            return;
-        }
-        if stay.kills_privileges {
-            attr.mode = without_privileges(attr.mode);
-        }
-        drop(state);
-        if let Ok(here) = self.shard.attr(Handle::own(node)) {
-            attr.size = here.size;
-            attr.blocks = here.blocks;
-            attr.mtime = attr.mtime.max(here.mtime);
-            attr.ctime = attr.ctime.max(here.ctime);
-        }
-    }
-
-    /// Tells the homes of all files what has changed, and calls `then`.
-    pub(crate) fn tell_everything(self: &Arc<Self>, then: Then) {
-        self.tell_all(self.dirty(), then);
-    }
-
-    /// Returns the nodes of which the homes do not know all.
-    fn dirty(&self) -> Vec<InodeId> {
-        let state = self.state.lock();
-        let dirty = state.by_node.iter().filter(|(_, stay)| stay.is_dirty && stay.is_of_file());
-        dirty.map(|(node, _)| *node).collect()
-    }
-
-    /// Tells the homes of the files of these nodes what has changed, one after the other, and calls
-    /// `then`.
-    fn tell_all(self: &Arc<Self>, mut nodes: Vec<InodeId>, then: Then) {
-        let Some(node) = nodes.pop() else { return then() };
-        let Some(tell) = self.tell.get() else { return then() };
-        let this = Arc::clone(self);
-        // What could not be told is told later, or is refused.
-        tell(node, Box::new(move |_told| this.tell_all(nodes, then)));
-    }
-
-    /// Tells the homes of these files what has changed, one after the other, and calls `then`. For
-    /// a file whose node is being made this waits until it is.
-    fn tell_of_files(self: &Arc<Self>, mut files: Vec<InodeId>, then: Then) {
-        let Some(file) = files.pop() else { return then() };
-        let this = Arc::clone(self);
-        let made = move || {
-            let again = Arc::clone(&this);
-            let rest: Then = Box::new(move || again.tell_of_files(files, then));
-            this.tell_all(this.node_of(file).into_iter().collect(), rest);
-        };
-        self.when_made(file, Box::new(made));
-    }
 }
 
 impl State {
@@ -892,41 +500,6 @@ impl State {
     /// Returns whether bytes of a file are here, or are about to be.
     fn has_place(&self, file: InodeId) -> bool {
         self.by_file.contains_key(&file) || self.making.contains_key(&file)
-    }
-}
-
-/// The part of the stays that is told of recalls, as the cache of a kernel is.
-pub(crate) struct RecalledStays(pub(crate) Arc<Stays>);
-
-impl LocalCache for RecalledStays {
-    fn set_shared(&self, _shared: bool) {}
-
-    fn begin(&self, changes: &Arc<[Touched]>, then: Then) {
-        if self.0.is_empty() {
-            return then();
-        }
-        let nodes = changes.iter().filter_map(|touched| match touched {
-            Touched::Node(ino) => Some(*ino),
-            Touched::Name { .. } | Touched::Bytes(_) => None,
-        });
-        let files = nodes.filter(|ino| self.0.has_place(*ino)).collect();
-        self.0.tell_of_files(files, then);
-    }
-
-    fn end(&self, _changes: &[Touched]) {}
-
-    fn bytes_changed(&self, _ino: InodeId) {}
-
-    /// All leases are lost. What was written under them is told before others look at it, if the
-    /// home is only starting again.
-    fn drop_all(&self, _nodes: &[InodeId]) {
-        for node in self.0.dirty() {
-            self.0.tell_all(vec![node], Box::new(|| {}));
-        }
-    }
-
-    fn when_dropped(&self, _changes: &[Touched], then: Then) {
-        then();
     }
 }
 

@@ -214,17 +214,32 @@ fn paths(subject: &Subject, report: &ConflictsReport) -> Vec<Option<PathBuf>> {
     report.conflicts.iter().map(path).collect()
 }
 
+/// A kept version, with the path of its file if that is known.
+struct Located<'a> {
+    kept: &'a ConflictLine,
+    path: Option<&'a PathBuf>,
+}
+
+fn located<'a>(
+    report: &'a ConflictsReport,
+    paths: &'a [Option<PathBuf>],
+) -> impl Iterator<Item = Located<'a>> {
+    let pairs = report.conflicts.iter().zip(paths);
+    pairs.map(|(kept, path)| Located { kept, path: path.as_ref() })
+}
+
 fn object_of(report: &ConflictsReport, paths: &[Option<PathBuf>]) -> Value {
-    let conflict = |(kept, path): (&ConflictLine, &Option<PathBuf>)| {
+    let conflict = |located: Located<'_>| {
+        let kept = located.kept;
         json!({
-            "path": path.as_ref().map(|path| path.to_string_lossy()),
+            "path": located.path.map(|path| path.to_string_lossy()),
             "inode": kept.inode,
             "office": kept.office,
             "written": kept.seconds,
             "bytes": kept.bytes,
         })
     };
-    let conflicts: Vec<Value> = report.conflicts.iter().zip(paths).map(conflict).collect();
+    let conflicts: Vec<Value> = located(report, paths).map(conflict).collect();
     json!({ "version": json::VERSION, "conflicts": conflicts, "left_out": report.left_out })
 }
 
@@ -232,19 +247,20 @@ fn text_of(report: &ConflictsReport, paths: &[Option<PathBuf>]) -> String {
     if report.conflicts.is_empty() {
         return "no conflict\n".to_owned();
     }
-    let line = |(kept, path): (&ConflictLine, &Option<PathBuf>)| {
+    let line = |located: Located<'_>| {
+        let kept = located.kept;
         let bytes = output::bytes(kept.bytes);
         let written = match Moment::of(kept.seconds) {
             Some(moment) => moment.to_string(),
             None => format!("{} s", kept.seconds),
         };
-        let file = match path {
+        let file = match located.path {
             Some(path) => output::name(&path.to_string_lossy()).into_owned(),
             None => kept.inode.to_string(),
         };
         format!("{bytes:>8}  {written}  {}  {file}\n", output::name(&kept.office))
     };
-    let mut text: String = report.conflicts.iter().zip(paths).map(line).collect();
+    let mut text: String = located(report, paths).map(line).collect();
     if report.left_out > 0 {
         text.push_str(&format!("{} older ones are not listed\n", report.left_out));
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pelago_wire::{NameHash, OpenId};
+use pelago_wire::{LocalCache, NameHash, OpenId, SessionId, Touched};
 
 use super::*;
 use crate::testing::Rig;
@@ -163,7 +163,7 @@ fn a_second_first_write_waits_for_the_node_of_the_first() {
     assert_eq!(made.load(Ordering::SeqCst), 2);
 }
 
-/// What is told while a change is under way may be without it: it is told again.
+/// A telling while a change is under way may be without it: it is told again.
 #[test]
 fn a_change_that_ends_after_a_telling_is_told() {
     let (stays, node) = one();

@@ -232,7 +232,7 @@ fn a_time_that_was_set_stays_when_the_bytes_come_home() {
     wait_for("they came home", || offices.berlin.stays() == StayStatus::default());
 }
 
-/// With `O_SYNC` nobody passes over what was answered.
+/// With `O_SYNC` no other writer passes over what was answered.
 #[test]
 fn what_is_written_with_sync_is_told_at_once() {
     let offices = Offices::new();

@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// What is kept is removed only after a success.
+    /// Removes the kept version only after a success.
     #[test]
     fn each_cut_before_the_bytes_are_safe_is_a_failure() {
         let mut is_whole = false;

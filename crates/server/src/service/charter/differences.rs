@@ -13,7 +13,7 @@ const LONGEST: Duration = Duration::from_secs(60 * 60);
 /// The hash of the revocations of the first site, and of the own ones.
 pub(super) type Hashes = [[u8; 32]; 2];
 
-/// Whether two sets of revocations are compared.
+/// The decision whether two sets of revocations are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comparison {
     /// One of them has changed since the last one.

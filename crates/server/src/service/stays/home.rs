@@ -105,8 +105,7 @@ impl Dispatcher {
         if file.ino.site() != self.parts.sites.own() {
             return ControlFlow::Continue(submission);
         }
-        let stored = self.parts.shard.stored_node(file).ok();
-        let Some(node) = stored.and_then(|stored| stored.rnode.bytes_at) else {
+        let Some(node) = self.node_elsewhere(file) else {
             return self.after_writer(context, file.ino, submission);
         };
         let is_open = submission.request.opens().made().is_some();
@@ -470,8 +469,9 @@ impl Dispatcher {
         }
         match result {
             Ok(()) if is_pulled => self.drop_when_safe(file, node),
-            Err(error) if !matches!(error.code, Code::Exists | Code::Stale) => return Err(error),
-            _ => {}
+            // They are not there any more, or the file is gone.
+            Err(error) if matches!(error.code, Code::Exists | Code::Stale) => {}
+            result => return result,
         }
         Ok(())
     }
@@ -561,7 +561,7 @@ impl Dispatcher {
     }
 }
 
-/// How often a read is repeated that brings too few bytes: for as long as the other site may wait
+/// The most repetitions of a read that brings too few bytes: for as long as the other site may wait
 /// until it can tell of a smaller size.
 const READ_ATTEMPTS: u32 = 100;
 

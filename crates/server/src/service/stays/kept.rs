@@ -12,7 +12,8 @@ impl LocalService {
     pub(crate) fn kept_versions(&self, file: Option<InodeId>) -> Vec<KeptVersion> {
         let parts = &self.dispatcher.parts;
         let kept = parts.sites.stays.kept(file);
-        let version = |(node, file): (InodeId, Handle)| {
+        let version = |node: InodeId| {
+            let file = parts.sites.stays.row(node)?.file;
             let attr = parts.shard.attr(Handle::own(node)).ok()?;
             let site = file.ino.site();
             let site_name = parts.sites.names(&[site]).pop().unwrap_or_default();

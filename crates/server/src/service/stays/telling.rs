@@ -43,7 +43,7 @@ impl Dispatcher {
                 let this = Arc::clone(self);
                 upstream.when_settled(Box::new(move || this.tell_now(news)));
             }
-            _ => self.tell_now(news),
+            Ok(_) | Err(_) => self.tell_now(news),
         }
     }
 

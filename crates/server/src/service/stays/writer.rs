@@ -204,7 +204,8 @@ impl Dispatcher {
     /// else looks at it without a recall, and the program ends with this process.
     fn may_tell_later(&self, staying: StayingFile, open: OpenKey) -> bool {
         let upstream = self.parts.sites.upstream(staying.home());
-        // What is written with O_SYNC is safe when it is answered, and nobody passes it over then.
+        // Bytes written with O_SYNC are safe when they are answered: no other writer may pass them
+        // over then.
         let is_sync = self.parts.opens.opened(open).is_ok_and(|(_, flags)| flags.sync);
         open.session == SessionId::DIRECT
             && !is_sync
@@ -573,10 +574,11 @@ const fn may_have_arrived(error: Error) -> bool {
 
 /// Returns whether a change clears the setuid and setgid bits of its file.
 const fn kills_privileges(context: &Context, request: &Request) -> bool {
-    match request {
-        Request::Write { flags, .. } => flags.kill_privileges,
-        _ => context.uid != 0,
+    if let Request::Write { flags, .. } = request {
+        return flags.kill_privileges;
     }
+    // The kernel leaves the decision to the server: an allocation, or a copied range.
+    context.uid != 0
 }
 
 /// Returns whether a request says that bytes are lost which were written before through its open.
