@@ -102,7 +102,7 @@ impl Check<'_> {
                 return Ok(());
             };
             let rows = self.adopt_content(ino, generation, &file.stat()?)?;
-            Repair::rows("give it a name in the root directory", rows)
+            Repair::rows(self.gives_a_name(), rows)
         } else {
             let remove = Some((ino, generation));
             Repair { says: "remove it", changes: Vec::new(), remove }

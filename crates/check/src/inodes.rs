@@ -43,7 +43,7 @@ impl Check<'_> {
 
     /// Checks the high-water mark of inode ids: no id of an existing inode may be allocated again.
     fn high_water(&mut self) {
-        if self.highest < self.next_id && self.next_id > InodeId::ROOT.counter() {
+        if self.high_water_is_right() {
             return;
         }
         // Removed files may have had higher ids.
@@ -53,6 +53,11 @@ impl Check<'_> {
         let repair = Repair::put("continue well above the highest id", key, row);
         let highest = self.shard.inode(self.highest).unwrap_or(InodeId::ROOT);
         self.report_inode(Damage::Number, highest, Some(repair));
+    }
+
+    /// Returns whether no existing inode has an id above the mark, once all were seen.
+    pub(super) const fn high_water_is_right(&self) -> bool {
+        self.highest < self.next_id && self.next_id > InodeId::ROOT.counter()
     }
 
     /// Checks one inode.
@@ -112,9 +117,8 @@ impl Check<'_> {
             return Ok(());
         }
         if names == 0 {
-            let rows = self.rnode(ino, facts)?.map(|(_, rnode)| self.link_in_root(&rnode));
-            let says = "give it a name in the root directory";
-            let repair = rows.transpose()?.map(|rows| Repair::rows(says, rows));
+            let rows = self.rnode(ino, facts)?.map(|(_, rnode)| self.link_lost(&rnode));
+            let repair = rows.transpose()?.map(|rows| Repair::rows(self.gives_a_name(), rows));
             self.report_inode(Damage::Lost, ino, repair);
         } else if facts.kind != FileKind::Directory && names != facts.links {
             let repair = self.rewrite(ino, facts, "count again", |rnode| rnode.links = names)?;

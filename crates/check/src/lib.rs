@@ -2,13 +2,15 @@
 //!
 //! [`plan`] changes nothing. [`apply`] repairs, and checks again, until no finding is left that it
 //! can repair. A repair never removes bytes that a user could still want: a file whose name is lost
-//! gets a new one in the root directory, `lost+found.` and its inode id.
+//! gets a new one in the root directory, `lost+found.` and its inode id; at a site that is not the
+//! home of the root, in a directory that gets a name there.
 //!
 //! Rows are read in the order of their keys. Memory is bounded: it holds at most [`WINDOW`] inodes,
 //! and a volume with more is scanned several times.
 
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -21,7 +23,7 @@ use pelago_store::key::{self, KeyRange};
 use pelago_store::owner::OwnerError;
 use pelago_store::rows::{HighWater, Row, Stamp};
 use pelago_store::table::fjall::{self, FjallTable};
-use pelago_store::table::{self, Table};
+use pelago_store::table::{self, Change, Table};
 use pelago_store::volume::{Volume, VolumeError, VolumeId};
 use pelago_wire::{InodeId, ShardId, Time, limits};
 
@@ -30,6 +32,7 @@ pub use salvage::{SalvageError, Salvaged, salvage};
 
 mod content_files;
 mod finding;
+mod found;
 mod index;
 mod inodes;
 mod loops;
@@ -76,9 +79,6 @@ pub fn apply(dir: &Path) -> Result<Applied, CheckError> {
         opened => opened?,
     };
     with_volume(volume, |parts, volume| {
-        if parts.has_sites {
-            return Err(CheckError::Sites);
-        }
         volume.mark_unclean()?;
         let mut applied = apply_on(parts)?;
         applied.repaired += add_second_files(&mut applied.before, volume);
@@ -142,6 +142,8 @@ pub struct Plan {
     pub repairable: u64,
     /// The amount that was checked.
     pub checked: Checked,
+    /// The rows of the directory that gets what has lost its name, if a repair waits for it.
+    makes_found: Vec<Change>,
 }
 
 /// The amount that was checked: counts of rows and files.
@@ -185,9 +187,6 @@ pub enum CheckError {
     /// A content file cannot be read or removed.
     #[error(transparent)]
     Content(#[from] content::Error),
-    /// The volume has several sites, whose rows no check sees together.
-    #[error("--apply is not built yet for a volume of several sites; nothing was changed")]
-    Sites,
     /// The volume lies on a shared store, which is not repaired.
     #[error("--apply is not built yet for a shared store; nothing was changed")]
     Shared,
@@ -245,12 +244,13 @@ pub fn apply_on(parts: Parts<'_>) -> Result<Applied, CheckError> {
     // Each round repairs at least one finding for good; the limit guards against our mistakes.
     for _ in 0..ROUNDS {
         let done = rebuild::apply(parts, &plan)?;
+        let was_made = !plan.makes_found.is_empty();
         repaired += done;
         let next = check(parts, adopt_stray)?;
         let last = std::mem::replace(&mut plan, next);
         before = before.or(Some(last));
         adopt_stray |= plan.has_lost_rows();
-        if done == 0 || plan.repairable == 0 {
+        if (done == 0 && !was_made) || plan.repairable == 0 {
             break;
         }
     }
@@ -272,6 +272,7 @@ fn check(parts: Parts<'_>, adopt_stray: bool) -> Result<Plan, CheckError> {
     check.inodes()?;
     check.tags()?;
     check.others()?;
+    check.make_found();
     if let Some(folder) = parts.index {
         check.index(folder)?;
     }
@@ -312,6 +313,10 @@ struct Check<'a> {
     next_id: u64,
     /// The highest counter of an inode id.
     highest: u64,
+    /// The directory that gets what has lost its name, if it exists.
+    found: Option<InodeId>,
+    /// A repair waits for that directory.
+    wants_found: Cell<bool>,
     /// The stamp of rows that a repair writes.
     stamp: Stamp,
     now: Time,
@@ -334,6 +339,8 @@ impl<'a> Check<'a> {
             adopt_stray,
             next_id,
             highest: 0,
+            found: found::find(parts)?,
+            wants_found: Cell::new(false),
             stamp: Stamp { epoch, sequence: 0 },
             now: clock::now(),
             plan: Plan::default(),

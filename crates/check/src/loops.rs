@@ -55,7 +55,7 @@ impl Check<'_> {
         Ok(parent)
     }
 
-    /// Returns the repair that takes a directory out of a loop and gives it a name in the root.
+    /// Returns the repair that takes a directory out of a loop and gives it a new name.
     pub(super) fn cut_loop(
         &self,
         ino: InodeId,
@@ -63,7 +63,11 @@ impl Check<'_> {
     ) -> Result<Option<Repair>, table::Error> {
         let Some((_, rnode)) = self.rnode(ino, facts)? else { return Ok(None) };
         let range = key::parent_pointers_of(ino);
-        let mut changes = Vec::new();
+        let mut changes = self.link_lost(&rnode)?;
+        if changes.is_empty() {
+            // Its old name is kept until it can get the new one.
+            return Ok(Some(Repair::nothing(self.gives_a_name())));
+        }
         self.table.scan(&range.from, &range.to, &mut |row, _| {
             if let Some(Key::ParentPointer { dir, hash, name, .. }) = Key::parse(row) {
                 changes.push(Change::Delete(key::name(dir, hash, name)));
@@ -72,7 +76,6 @@ impl Check<'_> {
             }
             ControlFlow::Continue(())
         })?;
-        changes.extend(self.link_in_root(&rnode)?);
-        Ok(Some(Repair::rows("give it a name in the root directory", changes)))
+        Ok(Some(Repair::rows(self.gives_a_name(), changes)))
     }
 }

@@ -81,8 +81,8 @@ impl Check<'_> {
     ) -> Result<(), table::Error> {
         let repair = match row {
             NameRow::Rnode(rnode) => {
-                let moved = self.move_to_root(entry.key, rnode)?;
-                Repair::rows("give it a name in the root directory", moved)
+                let moved = self.move_lost(entry.key, rnode)?;
+                Repair::rows(self.gives_a_name(), moved)
             }
             NameRow::Link { ino, .. } => entry.remove(ino),
         };
@@ -99,8 +99,8 @@ impl Check<'_> {
         if !is_name || (to != entry.key && self.table.get(&to)?.is_some()) {
             return match row {
                 NameRow::Rnode(rnode) => {
-                    let moved = self.move_to_root(entry.key, rnode.clone())?;
-                    Ok(Some(Repair::rows("give it a name in the root directory", moved)))
+                    let moved = self.move_lost(entry.key, rnode.clone())?;
+                    Ok(Some(Repair::rows(self.gives_a_name(), moved)))
                 }
                 NameRow::Link { ino, .. } => Ok(is_name.then(|| entry.remove(*ino))),
             };
@@ -270,7 +270,7 @@ impl NameEntry<'_> {
         let gone =
             vec![Change::Delete(self.key.to_vec()), Change::Delete(self.parent_pointer(ino))];
         Repair::rows(
-            "remove the name; a file without another name gets one in the root directory",
+            "remove the name; a file without another name gets one, as all that is lost",
             gone,
         )
     }

@@ -1,14 +1,14 @@
-//! The application of a plan's repairs, and the changes that give a lost file or directory a name
-//! in the root.
+//! The application of a plan's repairs, and the changes that give a lost file or directory a name:
+//! they are empty if the directory that gets it is to be made first.
 
 use pelago_store::content::ContentStat;
 use pelago_store::key;
 use pelago_store::rows::{Moved, NameRow, ParentPointer, Rnode, RnodeFlags, Row};
 use pelago_store::table::{self, Batch, Change};
 use pelago_store::volume::Owner;
-use pelago_wire::{FileKind, Generation, InodeId};
+use pelago_wire::{FileKind, Generation, InodeId, NameHash};
 
-use super::{Check, CheckError, Damage, Finding, Parts, Plan};
+use super::{Check, CheckError, Damage, Finding, Parts, Plan, found};
 
 /// The size in bytes at which a batch of repairs is written.
 const BATCH_BYTES: usize = 1 << 20;
@@ -19,15 +19,11 @@ const BATCH_BYTES: usize = 1 << 20;
 /// no row names it; the search index is removed last. After an error earlier batches stay.
 pub(super) fn apply(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError> {
     let mut batch = Batch::new();
+    add_changes(&mut batch, &plan.makes_found);
     let mut done: u64 = 0;
     for repair in plan.findings.iter().filter_map(|finding| finding.repair.as_ref()) {
-        for change in &repair.changes {
-            match change {
-                Change::Put(key, value) => batch.put(key.clone(), value.clone()),
-                Change::Delete(key) => batch.delete(key.clone()),
-            }
-        }
-        done += 1;
+        add_changes(&mut batch, &repair.changes);
+        done += u64::from(!repair.waits());
         if batch.bytes() >= BATCH_BYTES {
             parts.table.write(&std::mem::take(&mut batch))?;
         }
@@ -41,70 +37,92 @@ pub(super) fn apply(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError> {
         parts.content.remove(ino, generation)?;
     }
     let is_index = |finding: &Finding| finding.damage == Damage::Index;
-    if let Some(index) = parts.index.filter(|_| plan.findings.iter().any(is_index))
-        && let Err(error) = index.remove_tree(super::index::FOLDER)
-    {
-        // It stays a finding, and does not count as repaired: otherwise the rounds would not end.
-        done -= 1;
-        tracing::error!(%error, "cannot remove the search index");
+    if let Some(index) = parts.index.filter(|_| plan.findings.iter().any(is_index)) {
+        // If it cannot be removed it stays a finding, and does not count as repaired: otherwise the
+        // rounds would not end.
+        match index.remove_tree(super::index::FOLDER) {
+            Ok(()) => done += 1,
+            Err(error) => tracing::error!(%error, "cannot remove the search index"),
+        }
     }
     Ok(done)
 }
 
+fn add_changes(batch: &mut Batch, changes: &[Change]) {
+    for change in changes {
+        match change {
+            Change::Put(key, value) => batch.put(key.clone(), value.clone()),
+            Change::Delete(key) => batch.delete(key.clone()),
+        }
+    }
+}
+
+/// A name for a file or directory that has lost its own.
+struct LostName {
+    dir: InodeId,
+    name: Vec<u8>,
+    hash: NameHash,
+}
+
+impl LostName {
+    fn key(&self) -> Vec<u8> {
+        key::name(self.dir, self.hash, &self.name)
+    }
+}
+
 impl Check<'_> {
-    /// Returns the name that a lost file gets in the root, and its key. Users can create files with
-    /// such names, so it is the first one that no other file has.
-    fn lost_name(&self, ino: InodeId) -> Result<(Vec<u8>, Vec<u8>), table::Error> {
-        let mut name = format!("lost+found.{ino}").into_bytes();
+    /// Returns the name that a lost file gets; `None` if its directory is to be made first. Users
+    /// can create files with such names, so it is the first one that no other file has.
+    fn lost_name(&self, ino: InodeId) -> Result<Option<LostName>, table::Error> {
+        let Some(dir) = self.found_dir() else { return Ok(None) };
+        let mut name = found::lost_name(ino).into_bytes();
         for number in 1_u64.. {
-            let key = key::name(InodeId::ROOT, self.hasher.hash(&name), &name);
+            let hash = self.hasher.hash(&name);
+            let key = key::name(dir, hash, &name);
             match self.table.get(&key)?.as_deref().map(NameRow::decode) {
                 Some(Ok((_, row))) if row.ino() != ino => {}
                 Some(Err(_)) => {}
-                Some(Ok(_)) | None => return Ok((name, key)),
+                Some(Ok(_)) | None => return Ok(Some(LostName { dir, name, hash })),
             }
-            name = format!("lost+found.{ino}.{number}").into_bytes();
+            name = format!("{}.{number}", found::lost_name(ino)).into_bytes();
         }
         unreachable!("a directory has fewer names than there are numbers")
     }
 
-    /// Returns the changes that give an inode with a row of its own, but without a name, a name in
-    /// the root.
-    pub(super) fn link_in_root(&self, rnode: &Rnode) -> Result<Vec<Change>, table::Error> {
-        let (name, key) = self.lost_name(rnode.ino)?;
-        let hash = self.hasher.hash(&name);
+    /// Returns the changes that give a name to an inode with a row of its own, but without a name.
+    pub(super) fn link_lost(&self, rnode: &Rnode) -> Result<Vec<Change>, table::Error> {
+        let Some(lost) = self.lost_name(rnode.ino)? else { return Ok(Vec::new()) };
         let link = NameRow::Link { ino: rnode.ino, kind: rnode.kind };
         let mut rnode = rnode.clone();
         rnode.links = 1;
         Ok(vec![
-            put(key, link.encode(self.stamp)),
+            put(lost.key(), link.encode(self.stamp)),
             put(
-                key::parent_pointer(rnode.ino, InodeId::ROOT, hash, &name),
+                key::parent_pointer(rnode.ino, lost.dir, lost.hash, &lost.name),
                 ParentPointer.encode(self.stamp),
             ),
             put(key::inode(rnode.ino), rnode.encode(self.stamp)),
         ])
     }
 
-    /// Returns the changes that move an rnode from the row of its name to a name in the root.
-    pub(super) fn move_to_root(
+    /// Returns the changes that move an rnode from the row of its name to a new name.
+    pub(super) fn move_lost(
         &self,
         from: &[u8],
         mut rnode: Rnode,
     ) -> Result<Vec<Change>, table::Error> {
-        let (name, to) = self.lost_name(rnode.ino)?;
-        let hash = self.hasher.hash(&name);
-        let moved = Moved { dir: InodeId::ROOT, hash };
+        let Some(lost) = self.lost_name(rnode.ino)? else { return Ok(Vec::new()) };
+        let moved = Moved { dir: lost.dir, hash: lost.hash };
         let ino = rnode.ino;
         rnode.flags.moved = true;
         Ok(vec![
             Change::Delete(from.to_vec()),
-            put(to, NameRow::Rnode(rnode).encode(self.stamp)),
+            put(lost.key(), NameRow::Rnode(rnode).encode(self.stamp)),
             put(key::moved(ino), moved.encode(self.stamp)),
         ])
     }
 
-    /// Returns the changes that create a file in the root for a content file whose inode is lost.
+    /// Returns the changes that create a file for a content file whose inode is lost.
     pub(super) fn adopt_content(
         &self,
         ino: InodeId,
@@ -120,7 +138,7 @@ impl Check<'_> {
             mtime: measured.mtime,
             ..self.found_file(ino)
         };
-        self.name_in_root(rnode)
+        self.name_lost(rnode)
     }
 
     /// As [`Check::adopt_content`], for inline bytes.
@@ -130,7 +148,7 @@ impl Check<'_> {
         bytes: usize,
     ) -> Result<Vec<Change>, table::Error> {
         let flags = RnodeFlags { inline: true, ..RnodeFlags::default() };
-        self.name_in_root(Rnode { flags, size: bytes as u64, ..self.found_file(ino) })
+        self.name_lost(Rnode { flags, size: bytes as u64, ..self.found_file(ino) })
     }
 
     /// Returns the rnode of a file of which only the bytes are known: only root may read it.
@@ -139,9 +157,15 @@ impl Check<'_> {
         Rnode { ino, kind: FileKind::Regular, mode: 0o600, ..like }
     }
 
-    fn name_in_root(&self, rnode: Rnode) -> Result<Vec<Change>, table::Error> {
-        let (_, key) = self.lost_name(rnode.ino)?;
-        Ok(vec![put(key, NameRow::Rnode(rnode).encode(self.stamp))])
+    /// Returns the changes that give a row to an rnode that has none, under a new name. The node of
+    /// bytes that stay here has no name.
+    fn name_lost(&self, rnode: Rnode) -> Result<Vec<Change>, table::Error> {
+        if self.has_sites && self.table.get(&key::stay(rnode.ino))?.is_some() {
+            let key = key::inode(rnode.ino);
+            return Ok(vec![put(key, rnode.encode(self.stamp))]);
+        }
+        let Some(lost) = self.lost_name(rnode.ino)? else { return Ok(Vec::new()) };
+        Ok(vec![put(lost.key(), NameRow::Rnode(rnode).encode(self.stamp))])
     }
 }
 

@@ -344,10 +344,9 @@ impl Check<'_> {
         let bytes = Inline::decode(value).ok().map(|(_, row)| row.bytes.len());
         let Some(facts) = facts else {
             let repair = match bytes {
-                Some(bytes) if self.adopt_stray => Repair::rows(
-                    "give it a name in the root directory",
-                    self.adopt_inline(ino, bytes)?,
-                ),
+                Some(bytes) if self.adopt_stray => {
+                    Repair::rows(self.gives_a_name(), self.adopt_inline(ino, bytes)?)
+                }
                 Some(_) => Repair::delete("remove them", key),
                 None => Repair::delete("remove its bytes, which cannot be read", key),
             };

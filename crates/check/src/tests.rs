@@ -6,7 +6,8 @@ use std::sync::Arc;
 use pelago_meta::durability::Durability;
 use pelago_meta::recovery::{self, FirstRows};
 use pelago_meta::shard::{
-    self, BytesChange, InlineBytes, LiveAttrs, Move, NewInode, SetXattr, Shard, WritingRow,
+    self, BytesChange, Inherited, InlineBytes, LiveAttrs, Move, NameThere, NewInode, SetXattr,
+    Shard, WritingRow,
 };
 use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
@@ -38,8 +39,14 @@ const CALLER: Context = Context::direct(10, 20);
 const NOW: Time = Time { seconds: 1_000_000, nanos: 0 };
 const STAMP: Stamp = Stamp { epoch: 1, sequence: 1 };
 
+/// The volume of another site than that of the root.
+const SITE: ShardId = ShardId { site: 3, shard: 0 };
+
 /// A volume with a file, directory or row of each kind.
 struct Rig {
+    shard: ShardId,
+    /// The root, or a directory whose name is in the root at another site.
+    top: InodeId,
     table: FakeTable,
     content: ContentStore,
     hasher: NameHasher,
@@ -52,14 +59,17 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
+        Self::at(ShardId::FIRST)
+    }
+
+    fn at(id: ShardId) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let content = ContentStore::open(folder.path()).unwrap();
         let table = FakeTable::new();
-        let start =
-            recovery::begin(&table, VOLUME, ShardId::FIRST, &FirstRows::default(), NOW).unwrap();
+        let start = recovery::begin(&table, VOLUME, id, &FirstRows::default(), NOW).unwrap();
         let hasher = NameHasher::new(7);
         let shard = Shard::new(shard::Parts {
-            id: ShardId::FIRST,
+            id,
             table: Arc::new(table.clone()),
             hasher,
             durability: Arc::new(Durability::default()),
@@ -71,7 +81,8 @@ impl Rig {
         let make = |dir: Handle, text: &str, new| {
             shard.create(&CALLER, dir, &name(text), new, NOW).unwrap()
         };
-        let dir = make(Handle::ROOT, "dir", NewInode::directory(NewMode::exactly(0o755)));
+        let top = if id == ShardId::FIRST { Handle::ROOT } else { nameless(&shard) };
+        let dir = make(top, "dir", NewInode::directory(NewMode::exactly(0o755)));
         make(dir.handle, "below", NewInode::directory(NewMode::exactly(0o755)));
         let small = make(dir.handle, "small", NewInode::file(NewMode::exactly(0o644)));
         let live = |size| LiveAttrs { size, blocks: 0, mtime: NOW, ctime: NOW };
@@ -85,7 +96,7 @@ impl Rig {
             SetXattr { name: b"user.a", value: b"b", flags: XattrFlags::Any, kill_setgid: false };
         shard.set_xattr(small.handle, &xattr, NOW).unwrap();
         let tag = SetXattr { name: b"user.tag.k", value: b"v", ..xattr };
-        let large = make(Handle::ROOT, "large", NewInode::file(NewMode::exactly(0o644)));
+        let large = make(top, "large", NewInode::file(NewMode::exactly(0o644)));
         let file = content.create(large.handle.ino, Generation::FIRST).unwrap();
         file.write_at(&[1; 10_000], 0).unwrap();
         let change = BytesChange {
@@ -99,31 +110,32 @@ impl Rig {
         shard.set_xattr(large.handle, &tag, NOW).unwrap();
         let from = name("large");
         let to = name("renamed");
-        let wanted = Move { from_dir: Handle::ROOT, from: &from, to_dir: dir.handle, to: &to };
+        let wanted = Move { from_dir: top, from: &from, to_dir: dir.handle, to: &to };
         let renamed = shard.rename(&CALLER, wanted, RenameFlags::Replace, NOW).unwrap();
         let large = Entry { handle: renamed.moved, ..large };
-        let linked = make(Handle::ROOT, "one", NewInode::file(NewMode::exactly(0o600)));
+        let linked = make(top, "one", NewInode::file(NewMode::exactly(0o600)));
         let linked = shard.link(linked.handle, dir.handle, &name("two"), NOW).unwrap();
-        let gone = make(Handle::ROOT, "gone", NewInode::file(NewMode::exactly(0o644)));
+        let gone = make(top, "gone", NewInode::file(NewMode::exactly(0o644)));
         [dir, linked, gone].iter().for_each(|node| {
             shard.set_xattr(node.handle, &tag, NOW).unwrap();
         });
         shard.acquire(gone.handle).unwrap();
-        shard.unlink(Handle::ROOT, &name("gone"), NOW).unwrap();
+        shard.unlink(top, &name("gone"), NOW).unwrap();
         shard.finish().unwrap();
         table.persist().unwrap();
-        Self { table, content, hasher, dir, small, large, linked, _folder: folder }
+        let top = top.ino;
+        Self { shard: id, top, table, content, hasher, dir, small, large, linked, _folder: folder }
     }
 
     fn parts(&self) -> Parts<'_> {
         Parts {
-            shard: ShardId::FIRST,
+            shard: self.shard,
             table: &self.table,
             content: &self.content,
             volume: VOLUME,
             hasher: self.hasher,
             tags_are_complete: true,
-            has_sites: false,
+            has_sites: self.shard != ShardId::FIRST,
             index: None,
         }
     }
@@ -197,6 +209,28 @@ impl Rig {
     fn is_lost(&self, ino: InodeId) -> bool {
         self.name_row(InodeId::ROOT, &format!("lost+found.{ino}")).is_some()
     }
+
+    /// Returns the keys of all rows.
+    fn keys(&self) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        let visit = &mut |key: &[u8], _: &[u8]| {
+            keys.push(key.to_vec());
+            std::ops::ControlFlow::Continue(())
+        };
+        self.table.scan(&[], &[], visit).unwrap();
+        keys
+    }
+}
+
+/// Makes a directory that has its name in the root, at another site.
+fn nameless(shard: &Shard) -> Handle {
+    let parent = Rnode::root(Default::default(), NOW).attr();
+    let inherited = Inherited { parent, default_acl: None };
+    let at = NameThere { parent: InodeId::ROOT, name: name("top") };
+    let new = NewInode::directory(NewMode::exactly(0o755));
+    let made = shard.make_nameless_dir(&CALLER, new, &inherited, &at, NOW).unwrap();
+    shard.forget_intent(made.handle.ino).unwrap();
+    made.handle
 }
 
 fn kinds(plan: &Plan) -> Vec<Damage> {
@@ -241,25 +275,20 @@ fn rows_that_cannot_be_read_cost_no_bytes_that_can() {
 /// For each row that is damaged or missing, one repair leaves a whole volume.
 #[test]
 fn any_row_may_be_damaged_or_missing() {
-    let mut keys = Vec::new();
-    Rig::new()
-        .table
-        .scan(&[], &[], &mut |key, _| {
-            keys.push(key.to_vec());
-            std::ops::ControlFlow::Continue(())
-        })
-        .unwrap();
-    assert!(keys.len() > 20, "{}", keys.len());
-    for key in &keys {
-        for missing in [true, false] {
-            let rig = Rig::new();
-            match missing {
-                true => rig.delete(key.clone()),
-                false => rig.put(key.clone(), b"damaged".to_vec()),
+    for site in [ShardId::FIRST, SITE] {
+        let keys = Rig::at(site).keys();
+        assert!(keys.len() > 20, "{}", keys.len());
+        for key in &keys {
+            for missing in [true, false] {
+                let rig = Rig::at(site);
+                match missing {
+                    true => rig.delete(key.clone()),
+                    false => rig.put(key.clone(), b"damaged".to_vec()),
+                }
+                let applied = apply_on(rig.parts()).unwrap();
+                let left = &applied.after.findings;
+                assert!(left.is_empty(), "{} missing {missing}: {left:?}", key.escape_ascii());
             }
-            let applied = apply_on(rig.parts()).unwrap();
-            let left = &applied.after.findings;
-            assert!(left.is_empty(), "{} missing {missing}: {left:?}", key.escape_ascii());
         }
     }
 }

@@ -1,6 +1,8 @@
 //! A volume of several sites: what is of another one is no damage.
 
-use pelago_store::rows::{Access, AncestryRow, SeenDir, StayRow, StayState};
+use pelago_store::rows::{
+    Access, AncestryRow, IntentChange, IntentRow, SeenDir, StayRow, StayState,
+};
 use pelago_wire::{Attr, Handle, Time};
 
 use super::*;
@@ -125,4 +127,113 @@ fn bytes_that_stay_here_are_no_damage_and_their_row_is_not_removed() {
     assert!(plan.findings[0].repair.is_none());
     rig.delete(key::stay(ino));
     assert_eq!(found(Parts { has_sites: true, ..rig.parts() }), [Damage::Lost]);
+}
+
+/// Loses the name of a file with a row of its own.
+fn lose_names(rig: &Rig, names: [(InodeId, &str); 2]) {
+    for (dir, text) in names {
+        let hash = rig.hasher.hash(text.as_bytes());
+        rig.delete(rig.name_key(dir, text));
+        rig.delete(key::parent_pointer(rig.linked.handle.ino, dir, hash, text.as_bytes()));
+    }
+}
+
+/// Returns the directories that are to get names in the root, with their names.
+fn asks_for_names(rig: &Rig) -> Vec<(InodeId, String)> {
+    let made = rig.keys().into_iter().filter_map(|key| match key::Key::parse(&key) {
+        Some(key::Key::Intent { number }) => Some((number, rig.table.get(&key).unwrap().unwrap())),
+        _ => None,
+    });
+    made.map(|(number, value)| {
+        let row = IntentRow::decode(&value).unwrap().1;
+        assert_eq!((row.change, row.parent), (IntentChange::Make, InodeId::ROOT));
+        (InodeId::from_raw(number), String::from_utf8_lossy(row.name.as_bytes()).into_owned())
+    })
+    .collect()
+}
+
+#[test]
+fn what_is_lost_at_another_site_gets_a_directory_that_asks_for_a_name() {
+    let rig = Rig::at(SITE);
+    assert_eq!(found(rig.parts()), []);
+    let linked = rig.linked.handle.ino;
+    lose_names(&rig, [(rig.top, "one"), (rig.dir.handle.ino, "two")]);
+    rig.expect(&[Damage::Lost, Damage::Counts]);
+    let asks = asks_for_names(&rig);
+    let (dir, text) = asks.first().expect("a directory").clone();
+    assert_eq!((asks.len(), text), (1, format!("lost+found.{dir}")));
+    assert_eq!(dir.site(), SITE.site);
+    assert!(rig.own(dir).kind == FileKind::Directory && rig.own(dir).mode == 0o700);
+    let text = format!("lost+found.{linked}");
+    assert_eq!(rig.name_row(dir, &text).unwrap().ino(), linked);
+    // Until it has its name, all that is lost goes there.
+    rig.delete(key::inode(rig.dir.handle.ino));
+    rig.expect(&[Damage::NameNowhere]);
+    let small = rig.small.handle.ino;
+    assert_eq!(asks_for_names(&rig), asks);
+    assert_eq!(rig.rnode_at(dir, &format!("lost+found.{small}")).size, 5);
+    // From then on it is a directory as any other.
+    rig.delete(key::intent(dir.raw()));
+    lose_names(&rig, [(dir, &text), (dir, "none")]);
+    rig.expect(&[Damage::Lost]);
+    let next = asks_for_names(&rig);
+    assert!(next.len() == 1 && next[0].0 != dir, "{next:?}");
+    assert!(rig.name_row(next[0].0, &text).is_some());
+}
+
+/// A mark that is too low would give the directory the id of another one.
+#[test]
+fn the_directory_of_what_is_lost_gets_a_new_id() {
+    for mark in [Some(2), None] {
+        let rig = Rig::at(SITE);
+        lose_names(&rig, [(rig.top, "one"), (rig.dir.handle.ino, "two")]);
+        match mark {
+            Some(next) => rig.put(key::high_water(0), HighWater { next }.encode(STAMP)),
+            None => rig.delete(key::high_water(0)),
+        }
+        rig.expect(&[Damage::Lost, Damage::Number]);
+        let asks = asks_for_names(&rig);
+        assert_eq!(asks.len(), 1);
+        let highest = rig.linked.handle.ino.max(rig.large.handle.ino);
+        assert!(asks[0].0 > highest, "{asks:?}");
+    }
+}
+
+/// A loop keeps its names until the directory is there that gets one of it.
+#[test]
+fn a_loop_at_another_site_is_cut() {
+    let rig = Rig::at(SITE);
+    let dir = rig.dir.handle.ino;
+    let below = rig.name_row(dir, "below").unwrap().ino();
+    let move_below = |from: InodeId| {
+        let hash = rig.hasher.hash(b"dir");
+        rig.delete(rig.name_key(from, "dir"));
+        rig.delete(key::parent_pointer(dir, from, hash, b"dir"));
+        let link = NameRow::Link { ino: dir, kind: FileKind::Directory };
+        rig.put(rig.name_key(below, "dir"), link.encode(STAMP));
+        rig.put(key::parent_pointer(dir, below, hash, b"dir"), ParentPointer.encode(STAMP));
+    };
+    move_below(rig.top);
+    rig.expect(&[Damage::Loop]);
+    let asks = asks_for_names(&rig);
+    let lost = [dir, below].map(|ino| rig.name_row(asks[0].0, &format!("lost+found.{ino}")));
+    assert_eq!(lost.iter().flatten().count(), 1);
+}
+
+/// Bytes of a file of another site get a new row for their node, and no name here.
+#[test]
+fn bytes_that_stay_here_survive_the_loss_of_the_row_of_their_node() {
+    let rig = Rig::at(SITE);
+    let large = rig.large.handle.ino;
+    let row = StayRow {
+        file: Handle::own(InodeId::from_raw(99)),
+        state: StayState::Told,
+        since: Time::default(),
+        told_size: 10_000,
+    };
+    rig.put(key::stay(large), row.encode(STAMP));
+    rig.put(rig.name_key(rig.dir.handle.ino, "renamed"), b"damaged".to_vec());
+    rig.expect(&[Damage::Row]);
+    assert_eq!((rig.own(large).size, asks_for_names(&rig)), (10_000, vec![]));
+    assert!(rig.table.get(&key::stay(large)).unwrap().is_some());
 }

@@ -245,7 +245,7 @@ fn result_lines(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
 fn check_failed(error: CheckError, dir: &Path) -> Failure {
     match error {
         CheckError::Volume(error) => volume_failed(error, dir),
-        error @ (CheckError::Sites | CheckError::Shared) => Failure::new(Exit::Failed, error)
+        error @ CheckError::Shared => Failure::new(Exit::Failed, error)
             .hint("`pelago check` without --apply lists what it finds"),
         error @ CheckError::Owned { .. } => Failure::new(Exit::Unreachable, error)
             .hint("`pelago unmount -V DIR` stops the server of DIR"),

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use pelago_store::key::{self, Key};
 use pelago_store::table::fjall::{FjallTable, Options};
 use pelago_store::table::{Batch, Table, TableRead};
-use pelago_store::{key, volume};
+use pelago_store::volume;
 use pelago_wire::InodeId;
 
 use super::volume::Volume;
@@ -43,4 +44,25 @@ pub(crate) fn newest_journal(volume: &Volume) -> PathBuf {
     }
     found.sort();
     found.pop().expect("there is a journal").1
+}
+
+/// Deletes all rows of names `name` from the table of the volume in `dir`, which is down.
+pub(crate) fn delete_names(dir: &Path, name: &str) {
+    assert_eq!(volume::lock_holder(dir), None);
+    let table = FjallTable::open(&dir.join("table"), Options::default()).unwrap();
+    let mut batch = Batch::new();
+    let visit = &mut |row: &[u8], _: &[u8]| {
+        let found = match Key::parse(row) {
+            Some(Key::Name { name, .. } | Key::ParentPointer { name, .. }) => Some(name),
+            _ => None,
+        };
+        if found == Some(name.as_bytes()) {
+            batch.delete(row.to_vec());
+        }
+        ControlFlow::Continue(())
+    };
+    table.scan(&[], &[], visit).unwrap();
+    assert!(batch.bytes() > 0, "the table has a name {name}");
+    table.write(&batch).unwrap();
+    table.close().unwrap();
 }

@@ -8,6 +8,7 @@ mod errors;
 mod guests;
 pub(crate) mod office;
 mod paths;
+mod repair;
 mod ringer;
 mod stays;
 mod third;

@@ -100,8 +100,8 @@ impl Offices {
             assert!(!log.contains("panicked"), "{log}");
             let found = machine.types(&format!("pelago check ~/{dir} --json")).json();
             assert_eq!(found["whole"], true, "{found}");
-            let repaired = tried(machine, &format!("pelago check ~/{dir} --apply"));
-            assert!(repaired.err.contains("--apply is not built yet"), "{repaired:?}");
+            // A repair of a whole volume of several offices changes nothing.
+            machine.types(&format!("pelago check ~/{dir} --apply"));
         }
     }
 }
