@@ -7,6 +7,7 @@
 //! long, requests that are not answered from the cache fail at once. What was in the cache when the
 //! leases ended is read meanwhile (`pelago_holder`, stale answers).
 
+mod close_bytes;
 mod far_clock;
 mod line;
 mod numbers;
@@ -14,7 +15,7 @@ mod numbers;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pelago_data::OpenKey;
@@ -26,6 +27,7 @@ use pelago_wire::{
 
 pub use self::far_clock::FarClock;
 
+use self::close_bytes::CloseBytes;
 use self::line::Line;
 use self::numbers::Numbers;
 use crate::completion::{CancelKey, deliver};
@@ -45,6 +47,8 @@ pub(crate) struct Upstream {
     all_stale_answers: Arc<AtomicU64>,
     /// What the other server has told of its clock last. A leaf lock.
     clock: Mutex<Option<FarClock>>,
+    /// The files that are sent with their close. A leaf lock.
+    close_bytes: Mutex<CloseBytes>,
     /// The numbers at the other site. A leaf lock.
     numbers: Mutex<Numbers>,
     /// The number at the other site of each request that may be cancelled. A leaf lock.
@@ -79,6 +83,7 @@ impl Upstream {
             stale_answers: AtomicU64::new(0),
             all_stale_answers: Arc::clone(all_stale_answers),
             clock: Mutex::default(),
+            close_bytes: Mutex::default(),
             numbers: Mutex::default(),
             requests: Mutex::default(),
         }
@@ -103,6 +108,16 @@ impl Upstream {
     /// known before.
     pub(crate) fn stale_answers(&self) -> u64 {
         self.stale_answers.load(Ordering::Relaxed)
+    }
+
+    /// Returns the most bytes of a new file that are sent with its close.
+    pub(crate) fn close_bytes(&self) -> usize {
+        self.close_bytes.lock().most()
+    }
+
+    /// Records that a request with so many bytes of a new file was answered after a time.
+    pub(crate) fn note_answer(&self, bytes: usize, took: Duration) {
+        self.close_bytes.lock().note(bytes, took);
     }
 
     /// Calls `then` once no request is under way any more that was given up before.
@@ -236,8 +251,25 @@ impl Upstream {
         // The programs of the own mount end with this run. What changes nothing is repeated freely.
         let is_change = matches!(request.describe().effect, Effect::Change { .. });
         let is_numbered = !is_own_mount(session) && mutation > 0 && is_change;
+        let done = match request {
+            // Its close is decided by the time that this takes without bytes.
+            Request::Create { .. } => self.timed(done),
+            _ => done,
+        };
         let origin = Origin { session, mutation, acknowledged, may_be_repeated };
         self.send(context, is_numbered.then_some(origin), request, bulk, done);
+    }
+
+    /// Returns a callback that records the time until it is called, and calls `done`.
+    fn timed(self: &Arc<Self>, done: Done) -> Done {
+        let this = Arc::downgrade(self);
+        let began = Instant::now();
+        Box::new(move |result| {
+            if let Some(this) = this.upgrade().filter(|_| result.is_ok()) {
+                this.note_answer(0, began.elapsed());
+            }
+            done(result);
+        })
     }
 
     /// Sends a request that is a part of another one, and calls `done` with its reply: before this

@@ -292,8 +292,11 @@ pub const DIRTY_BYTES: usize = 16 << 20;
 /// is.
 pub const DIRTY_WRITES: usize = 512;
 /// The bytes of a new file of another site that stay at the site of their writer if there are more
-/// of them: fewer go home with one request, and every reader has them sooner.
+/// of them: fewer go home with one request, and every reader has them sooner. Fewer stay on a line
+/// on which so many take longer than a round trip.
 pub const STAY_LEAST_BYTES: usize = 64 << 10;
+/// The bytes of a new file of another site that go home with its close on any line.
+pub const SENT_AT_CLOSE_BYTES: usize = 4 << 10;
 
 /// Files whose bytes a client reads ahead through opens that write, with [`IO_BYTES`] each at most.
 pub const READ_AHEAD_FILES: usize = 16;

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use pelago_data::{MayBlock, OpenKey};
 use pelago_store::clock;
@@ -319,8 +320,10 @@ impl Dispatcher {
     fn is_small(&self, staying: StayingFile, open: OpenKey) -> bool {
         let is_new = self.parts.sites.stays.is_unheard_of(staying.node);
         let attr = self.parts.shard.attr(Handle::own(staying.node));
-        let least = self.parts.sites.stay_least_bytes as u64;
-        let is_small = attr.is_ok_and(|attr| attr.size <= least);
+        let upstream = self.parts.sites.upstream(staying.home());
+        let of_line = upstream.map_or(0, |upstream| upstream.close_bytes());
+        let most = self.parts.sites.stay_least_bytes.min(of_line) as u64;
+        let is_small = attr.is_ok_and(|attr| attr.size <= most);
         is_new && is_small && self.may_tell_later(staying, open)
     }
 
@@ -370,24 +373,32 @@ impl Dispatcher {
         // the lease, that the file is empty, is not true any more.
         upstream.give_up_bytes(staying.file);
         let this = Arc::clone(self);
-        let length = bytes.len() as u64;
-        let sent: Done = Box::new(move |result| match result.and_then(|it| whole(&it, length)) {
-            // Who waits is answered by the removal.
-            Ok(()) => this.end_stay(staying.node),
-            Err(error) => {
-                let stays = &this.parts.sites.stays;
-                if !may_have_arrived(error) && stays.set_sent(staying.node, false).is_some() {
-                    this.put_stay(staying.node);
+        let line = Arc::downgrade(&upstream);
+        let began = Instant::now();
+        let length = bytes.len();
+        let sent: Done =
+            Box::new(move |result| match result.and_then(|it| whole(&it, length as u64)) {
+                Ok(()) => {
+                    if let Some(line) = line.upgrade() {
+                        line.note_answer(length, began.elapsed());
+                    }
+                    // Who waits is answered by the removal.
+                    this.end_stay(staying.node);
                 }
-                stays.open_gate(staying.node);
-                if error.code == Code::LeaseLost {
-                    // The home says whether the file has other bytes.
-                    return this.tell_news(news);
+                Err(error) => {
+                    let stays = &this.parts.sites.stays;
+                    if !may_have_arrived(error) && stays.set_sent(staying.node, false).is_some() {
+                        this.put_stay(staying.node);
+                    }
+                    stays.open_gate(staying.node);
+                    if error.code == Code::LeaseLost {
+                        // The home says whether the file has other bytes.
+                        return this.tell_news(news);
+                    }
+                    let waiting = stays.take_waiting(staying.node);
+                    this.told(news, Err(error), waiting);
                 }
-                let waiting = stays.take_waiting(staying.node);
-                this.told(news, Err(error), waiting);
-            }
-        });
+            });
         if bytes.is_empty() && !news.kills_privileges {
             return sent(Ok(Reply::Written { bytes: 0, size: 0 }));
         }
