@@ -130,6 +130,11 @@ impl CopyStore {
         }
     }
 
+    /// Returns how many bytes of a file there are copies of.
+    pub(crate) fn bytes_of(&self, file: InodeId) -> u64 {
+        self.shared.index.lock().bytes_of(file)
+    }
+
     /// Returns how many copies there are.
     pub(crate) fn status(&self) -> CopyStatus {
         let index = self.shared.index.lock();

@@ -264,6 +264,21 @@ impl Sites {
         named.map(|(_, row)| row.name.clone()).collect()
     }
 
+    /// Returns the name of a site for a person: `here` for the own one, and the number of one that
+    /// is not known.
+    pub(crate) fn name(&self, site: u16) -> String {
+        if site == self.own {
+            return "here".to_owned();
+        }
+        let others = self.others.lock();
+        others.get(&site).map_or_else(|| site.to_string(), |row| row.name.clone())
+    }
+
+    /// Returns the bytes of a file of another site that are kept on this disk.
+    pub(crate) fn kept_bytes(&self, file: InodeId) -> u64 {
+        self.copies.as_ref().map_or(0, |copies| copies.bytes_of(file))
+    }
+
     /// Returns whether guests are served now.
     #[inline]
     pub(crate) fn serves_guests(&self) -> GuestService {

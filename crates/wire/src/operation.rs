@@ -316,7 +316,7 @@ operations! {
     GetXattr { node, name } = "getxattr" {
         effect: Effect::None, subjects: Subjects::held(node),
         guest: ForGuest::reading_xattr(node, name.as_slice()),
-        touches: Touches::Nothing, tells: Tells::Xattr { node: node.ino, name: name.as_slice() },
+        touches: Touches::Nothing, tells: Tells::of_xattr(node.ino, name.as_slice()),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
     }

@@ -6,6 +6,7 @@ use crate::id::{Cookie, Handle, InodeId, OpenId};
 use crate::local_cache::Touched;
 use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
+use crate::xattr;
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +142,18 @@ pub enum Tells<'a> {
         /// The name of the attribute.
         name: &'a [u8],
     },
+}
+
+impl<'a> Tells<'a> {
+    /// Returns what the answer to a question for an extended attribute reports: nothing that can be
+    /// kept, if it is computed.
+    #[must_use]
+    pub const fn of_xattr(node: InodeId, name: &'a [u8]) -> Self {
+        match xattr::is_computed(name) {
+            true => Self::Nothing,
+            false => Self::Xattr { node, name },
+        }
+    }
 }
 
 impl Tells<'_> {

@@ -13,6 +13,10 @@ pub const CAPABILITIES: &[u8] = b"security.capability";
 /// The prefix of the name of a tag; its key follows.
 pub const TAG_PREFIX: &str = "user.tag.";
 
+/// The attribute that says at which sites a file and its bytes are. It is computed for each
+/// question in a volume of several sites, no list has it, and it cannot be set.
+pub const SITES: &[u8] = b"user.pelago.sites";
+
 /// Returns whether an extended attribute is of users (`user.`), who may read and write it as the
 /// bytes of the file (`xattr(7)`).
 #[must_use]
@@ -30,6 +34,12 @@ pub const fn is_access_list(name: &[u8]) -> bool {
 #[must_use]
 pub const fn is_setting(name: &[u8]) -> bool {
     begins_with(name, b"user.pelago.")
+}
+
+/// Returns whether the value of an extended attribute is computed: [`SITES`].
+#[must_use]
+pub const fn is_computed(name: &[u8]) -> bool {
+    name.len() == SITES.len() && begins_with(name, SITES)
 }
 
 const fn begins_with(name: &[u8], prefix: &[u8]) -> bool {

@@ -38,6 +38,11 @@ fn a_large_new_file_is_written_at_the_speed_of_the_own_disk() {
     assert_eq!(offices.staying(), 1);
     let listed = offices.berlin.types("pelago site list -V ~/berlin").out;
     assert!(listed.contains("1 files of others have their bytes only here; 0 are not"), "{listed}");
+    let told = |machine: &Machine, path: &str| {
+        machine.types(&format!("getfattr --only-values -n user.pelago.sites {path}")).out
+    };
+    assert_eq!(told(&offices.berlin, "~/berlin/files/large"), "home=first bytes=here");
+    assert_eq!(told(&offices.first, "~/pelago/files/large"), "home=here bytes=berlin");
     let expected = sum_of(&offices.berlin, MAKE);
     assert_eq!(offices.sum("large"), expected);
     let before = offices.asked_from_there();

@@ -41,6 +41,12 @@ impl Index {
         self.bytes
     }
 
+    /// Returns how many bytes of a file there are copies of.
+    pub(super) fn bytes_of(&self, file: InodeId) -> u64 {
+        let Some(entry) = self.files.get(&file) else { return 0 };
+        entry.blocks.keys().map(|block| block_bytes(&entry.version, *block)).sum()
+    }
+
     /// Returns the hash of a block, if there is a copy of it.
     pub(super) fn hash(&self, version: &FileVersion, block: u64) -> Option<BlockHash> {
         let entry = self.files.get(&version.ino).filter(|entry| entry.version == *version)?;

@@ -10,6 +10,7 @@ mod make_dir;
 mod remove_dir;
 mod step;
 mod walk;
+mod whereabouts;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -48,6 +49,10 @@ impl Dispatcher {
             None => Origin::Client,
         };
         let submission = match self.divert(context, origin, submission) {
+            ControlFlow::Continue(submission) => submission,
+            ControlFlow::Break(answer) => return answer,
+        };
+        let submission = match self.divert_whereabouts(context, origin, submission) {
             ControlFlow::Continue(submission) => submission,
             ControlFlow::Break(answer) => return answer,
         };

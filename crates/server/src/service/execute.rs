@@ -7,7 +7,7 @@ use pelago_data::{MayBlock, NewPlace, OpError, Opening};
 use pelago_meta::reply_cache::{ExpectedNodes, OpContext};
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
-use pelago_wire::{Attr, Code, Context, Entry, Error, OpenEffect, Reply, Request};
+use pelago_wire::{Attr, Code, Context, Entry, Error, OpenEffect, Reply, Request, xattr};
 
 use super::{OpResult, Parts};
 use crate::locks::Locks;
@@ -117,8 +117,14 @@ impl Executor<'_> {
                 let entries = usize::try_from(*entries).unwrap_or(usize::MAX);
                 self.list(Page { dir: *dir, after: *after, behind, entries, attributes })
             }
+            Request::GetXattr { node, name } if xattr::is_computed(name) => {
+                bytes(self.sites_of_file(*node))
+            }
             Request::GetXattr { node, name } => bytes(shard.get_xattr(*node, name)),
             Request::ListXattr { node } => bytes(shard.list_xattr(self.context, *node)),
+            Request::SetXattr { name, .. } if xattr::is_computed(name) => {
+                Err(Error::from(Code::NotSupported).into())
+            }
             Request::SetXattr { node, name, value, flags, kill_setgid } => {
                 let xattr = SetXattr { name, value, flags: *flags, kill_setgid: *kill_setgid };
                 done(shard.set_xattr(*node, &xattr, self.op_context()))
