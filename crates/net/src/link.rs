@@ -282,6 +282,11 @@ impl Link {
         self.out.lock().tls.as_deref().map(look)
     }
 
+    /// Has the kernel control congestion for the line between two sites.
+    pub(crate) fn set_long_line(&self) {
+        self.stream.set_long_line();
+    }
+
     /// Takes the socket and TLS out, for another connection that goes on with them. This one ends.
     /// Returns `None` if bytes wait to be sent or to be decrypted: the other end must be silent.
     pub(crate) fn detach(&self) -> Option<Detached> {

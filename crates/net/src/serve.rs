@@ -307,6 +307,9 @@ impl Connection {
     fn hello(&mut self, link: &Arc<Link>, frame: &Frame) -> ControlFlow<()> {
         let joined = match (frame.header.kind, Hello::decode(&frame.body)) {
             (FrameKind::Hello, Ok(hello)) if matches!(hello.role, Hello::GUEST | Hello::SITE) => {
+                if hello.role == Hello::SITE {
+                    link.set_long_line();
+                }
                 let key = self.caller.presented_key(link);
                 match (key, self.shared.sessions.owner_elsewhere()) {
                     (Ok(key), None) => return self.await_presented(hello, key),
@@ -336,6 +339,7 @@ impl Connection {
     fn reverse(&self, link: &Arc<Link>, hello: &Hello) -> Result<(), Refused> {
         let sessions = &self.shared.sessions;
         let key = self.caller.presented_key(link)?;
+        link.set_long_line();
         let connections = self.shared.reverse.get();
         let (Caller::Far(..), Some(connections)) = (&self.caller, connections) else {
             return Err(unknown_role(hello.role));

@@ -6,6 +6,10 @@ use std::os::unix::net;
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
+use rustix::net::sockopt;
+
+/// The congestion control of long lines.
+const LONG_LINE: &str = "bbr";
 
 /// A connected socket.
 #[derive(Debug)]
@@ -24,6 +28,17 @@ impl Stream {
             tracing::debug!(%error, "a socket keeps small packets back");
         }
         Self::Tcp(stream)
+    }
+
+    /// Has the kernel control congestion for a long line, if it has BBR: other algorithms take each
+    /// lost packet for congestion. At a loss of 1 %, 100 ms and 100 Mbit/s BBR has 78 Mbit/s, and
+    /// CUBIC one.
+    pub(crate) fn set_long_line(&self) {
+        if let Self::Tcp(stream) = self
+            && let Err(error) = sockopt::set_tcp_congestion(stream, LONG_LINE)
+        {
+            tracing::debug!(%error, "a connection between sites keeps the default of this kernel");
+        }
     }
 
     /// Writes the slices by one system call, as far as the socket takes them.
@@ -71,7 +86,7 @@ impl Stream {
     pub(crate) fn peer_uid(&self) -> Option<u32> {
         match self {
             Self::Unix(stream) => {
-                let peer = rustix::net::sockopt::socket_peercred(stream);
+                let peer = sockopt::socket_peercred(stream);
                 peer.ok().map(|peer| peer.uid.as_raw())
             }
             Self::Tcp(_) => None,
@@ -99,5 +114,29 @@ impl Source for Stream {
             Self::Unix(stream) => stream.deregister(registry),
             Self::Tcp(stream) => stream.deregister(registry),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_long_line_has_bbr_if_the_kernel_has_it() {
+        let known = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+        let known = fs::read_to_string(known).unwrap_or_default();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let plain = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // Linux has this one always.
+        sockopt::set_tcp_congestion(&plain, "reno").unwrap();
+        plain.set_nonblocking(true).unwrap();
+        let stream = Stream::tcp(mio::net::TcpStream::from_std(plain));
+        stream.set_long_line();
+        let expected = if known.contains(LONG_LINE) { LONG_LINE } else { "reno" };
+        let Stream::Tcp(stream) = &stream else { panic!("it is of TCP") };
+        assert_eq!(sockopt::tcp_congestion(stream).unwrap(), expected);
     }
 }

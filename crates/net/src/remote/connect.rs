@@ -289,6 +289,9 @@ impl Connector {
         answer: Duration,
     ) -> Result<(), ConnectError> {
         let (stream, tls) = open(target, answer)?;
+        if let ClientRole::Site(_) = &self.options.role {
+            stream.set_long_line();
+        }
         let begun = Instant::now();
         let attempt = Arc::new(Attempt::default());
         let handler = Box::new(Connection::new(Arc::clone(&self.calls), Arc::clone(&attempt)));

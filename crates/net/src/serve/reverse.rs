@@ -101,6 +101,7 @@ impl Serving {
     fn connect(&self) -> io::Result<Made> {
         let opened = dial::open_tcp(&self.address, &self.key, ATTEMPT).map_err(io::Error::other)?;
         let (stream, tls) = opened;
+        stream.set_long_line();
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
         let shared = self.shared.upgrade().ok_or_else(gone)?;
         let mut nonce = [0; 16];
