@@ -4,6 +4,7 @@
 //! `pelago bench ringer` runs on folders that alternate: of one machine without offices; of an
 //! office, and of another one over a line; of another one, written by a third; and of sshfs.
 
+mod fetch;
 mod offices;
 mod own;
 
@@ -24,10 +25,12 @@ pub(super) const RUNS: u32 = 50;
 pub(super) const CALLS: u64 = 1000;
 /// The file systems beside Pelago.
 pub(super) const OTHERS: [&str; 2] = ["sshfs", "sshfs-nocache"];
-/// The parts of the measurement: [`PLACEMENTS`], and [`OWN`].
-pub(super) const PARTS: [&str; 4] = ["here", "gige", "adsl", OWN];
+/// The parts of the measurement: [`PLACEMENTS`], [`OWN`] and [`FETCH`].
+pub(super) const PARTS: [&str; 5] = ["here", "gige", "adsl", OWN, FETCH];
 /// The part that measures the own folder of an office.
 const OWN: &str = "own";
+/// The part that measures reads of a large file.
+const FETCH: &str = "fetch";
 
 /// A line, and the folders that are measured over it.
 struct Placement {
@@ -77,7 +80,7 @@ const PLACEMENTS: [Placement; 3] = [
 
 /// Measures all parts that are chosen, and prints their tables.
 pub(super) fn run(options: &Options, pelago: &Path, logs: &Path) -> VerbResult {
-    let mut packages = vec!["fuse3", "sshfs", "openssh-server"];
+    let mut packages = vec!["fuse3", "sshfs", "openssh-server", "iperf3", "procps"];
     packages.extend(PACKAGES);
     tools::install_packages(&packages, logs)?;
     let scratch = Scratch::new()?;
@@ -95,6 +98,11 @@ pub(super) fn run(options: &Options, pelago: &Path, logs: &Path) -> VerbResult {
         let (report, is_good) = own::measure(options, pelago, &mut offices)?;
         measured[OWN] = report;
         good = is_good;
+    }
+    if is_chosen(FETCH) {
+        let (report, is_good) = fetch::measure(options, &mut offices)?;
+        measured[FETCH] = report;
+        good &= is_good;
     }
     if options.json {
         println!("{measured}");
@@ -194,7 +202,7 @@ mod tests {
                 assert!(is_known, "{name}");
             }
         }
-        assert_eq!(PLACEMENTS.len() + 1, PARTS.len());
+        assert_eq!(PLACEMENTS.len() + 2, PARTS.len());
     }
 
     #[test]

@@ -6,10 +6,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::kit::process::{end_all, run_step, spawn_step};
+use crate::kit::process::{end_all, output, run_step, spawn_step, wait_until};
 use crate::kit::report::{failed, text};
 use crate::kit::slow_link::SlowLink;
 use crate::rivals::peers::{SSHD, prepare_sshd, sshfs_words, unmount_below, until};
@@ -27,6 +28,11 @@ const FIRST: Office = Office { name: "first", end: "a", port: 7440 };
 const BERLIN: Office = Office { name: "berlin", end: "b", port: 7441 };
 const ROME: Office = Office { name: "rome", end: "b", port: 7442 };
 const MACHINE: Office = Office { name: "machine", end: "b", port: 7443 };
+
+/// The silence after which a connection is given up, with a margin.
+const GONE_MS: u64 = 12_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(200);
 
 struct Office {
     name: &'static str,
@@ -87,6 +93,39 @@ impl Offices {
     /// Changes the line, and waits for nothing.
     pub(super) fn shape(&mut self, words: &str) -> Result<(), String> {
         self.link.tell(words).map(drop)
+    }
+
+    /// Sets the default congestion control at both ends, and has the offices connect anew.
+    pub(super) fn connect_again_with(&mut self, algorithm: &str) -> Result<(), String> {
+        for end in ["a", "b"] {
+            let mut set = self.link.command(end, "sysctl");
+            output(set.args(["-qw", &format!("net.ipv4.tcp_congestion_control={algorithm}")]))?;
+        }
+        self.shape("cut=1")?;
+        let is_away = || self.silence_ms().is_ok_and(|silence| silence >= GONE_MS);
+        if !wait_until(PATIENCE, POLL, is_away) {
+            return Err("the first office does not count as silent".to_owned());
+        }
+        self.shape("cut=0 loss=0")?;
+        let folder = self.folder("office").path;
+        until("the first office, after a cut", || fs::read_dir(&folder).is_ok())
+    }
+
+    /// Returns the bytes that the line has carried, both ways, with all headers.
+    pub(super) fn carried(&mut self) -> Result<u64, String> {
+        let counts = self.link.tell("counts")?;
+        let ways = ["ab", "ba"].map(|way| counts[way]["forwarded"]["bytes"].as_u64());
+        ways.into_iter().sum::<Option<u64>>().ok_or_else(|| format!("slowlink: {counts}"))
+    }
+
+    /// Returns a command that runs at an end, `a` or `b`.
+    pub(super) fn command(&self, end: &str, program: &str) -> Command {
+        self.link.command(end, program)
+    }
+
+    /// Returns the address of an end.
+    pub(super) fn address(&self, end: &str) -> &str {
+        self.link.address(end)
     }
 
     /// Returns one of [`PELAGO`], or a mount of sshfs.
