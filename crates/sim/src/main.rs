@@ -160,6 +160,13 @@ fn run_one(seed: u64, tells: bool) -> ExitCode {
         let layer = layer.with_writer(|| Story);
         tracing_subscriber::registry().with(layer).init();
     }
+    if tells {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            print!("{}", turns::story());
+            report(panic);
+        }));
+    }
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let dir = dir.expect("a folder");
     // Threads that take turns do so quickest on one processor.

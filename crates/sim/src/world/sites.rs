@@ -107,6 +107,9 @@ impl SiteWorld<'_> {
     fn prepare(&mut self) {
         for office in &mut self.offices {
             office.start(self.options, &self.history);
+            if office.site == 0 {
+                offices::invite(office);
+            }
         }
         offices::join(&self.offices);
         let context = Context::direct(0, 0);
