@@ -39,15 +39,16 @@ impl Dispatcher {
         submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
         let session = context.session;
+        let sites = &self.parts.sites;
+        let origin = match sites.of_session(session) {
+            Some(_) => Origin::Site,
+            None => Origin::Client,
+        };
+        // After the question whose it is: the end of a session forgets that last.
         if session != SessionId::DIRECT && !self.others.has(session) {
             // It has ended, and an open that it made there would stay open.
             return Some(Err(Code::Unavailable.into()));
         }
-        let sites = &self.parts.sites;
-        let origin = match sites.of_session(context.session) {
-            Some(_) => Origin::Site,
-            None => Origin::Client,
-        };
         let submission = match self.divert(context, origin, submission) {
             ControlFlow::Continue(submission) => submission,
             ControlFlow::Break(answer) => return answer,
