@@ -8,6 +8,7 @@ mod home;
 mod kept;
 mod opening;
 mod requests;
+mod sent;
 mod telling;
 mod writer;
 

@@ -109,7 +109,8 @@ impl Line {
                 | Request::DropDir { .. }
                 | Request::RemoveNamedDir { .. }
                 | Request::DropBytes { .. }
-        );
+                | Request::SetBytes { .. }
+        ) || sends_all(&request);
         let losing = if is_step { *losing.lock() } else { Losing::Nothing };
         if losing == Losing::Requests {
             return done(Err(Code::Interrupted.into()), Granted::default());
@@ -157,6 +158,11 @@ impl Line {
             answered(result);
         }
     }
+}
+
+/// Returns whether a request has all bytes of a small new file, which go home with its close.
+fn sends_all(request: &Request) -> bool {
+    matches!(request, Request::Write { flags, .. } if flags.commit && flags.behind.is_some())
 }
 
 impl Service for Line {

@@ -7,6 +7,7 @@ use std::thread;
 use pelago_server::{Server, StayStatus};
 use pelago_wire::{Code, Handle, OpenFlags, OpenId, Request, SetAttr, SetTime, Time, WriteFlags};
 
+use super::line::Losing;
 use super::stays::{
     DIRECT, SIZE, WRITE, attr, close, content, create, flush, open, read, read_open, release, write,
 };
@@ -319,4 +320,46 @@ fn a_truncation_beside_writes_loses_no_later_one() {
         assert!(read(&offices.first, &text).unwrap() == here);
         assert!(&here[..4] == b"last");
     }
+}
+
+/// The home has the bytes of a small file, and the answer is lost with the line: nothing is passed
+/// over, and nobody hears that it was.
+#[test]
+fn a_small_file_that_has_arrived_is_no_conflict_with_itself() {
+    let offices = Offices::new();
+    let Offices { first, berlin, .. } = &offices;
+    let bytes = content(7, 20_000);
+    *offices.losing.lock() = Losing::AnswersBy(Code::TimedOut);
+    let writing = OpenId(1);
+    create(berlin, DIRECT, "small", writing);
+    write(berlin, writing, 0, &bytes).unwrap();
+    assert_eq!(flush(berlin, writing), Err(Code::TimedOut));
+    assert_eq!(read(first, "small").unwrap(), bytes, "it has arrived");
+    *offices.losing.lock() = Losing::Nothing;
+    close(berlin, writing);
+    wait_for("it is known that it has arrived", || berlin.stays() == StayStatus::default());
+    assert_eq!(read(berlin, "small").unwrap(), bytes);
+}
+
+/// As above, but another program at the home has written the file before this site asks.
+#[test]
+fn a_small_file_that_has_arrived_and_was_changed_there_is_kept() {
+    let offices = Offices::new();
+    let Offices { first, berlin, .. } = &offices;
+    *offices.losing.lock() = Losing::AnswersBy(Code::TimedOut);
+    let writing = OpenId(1);
+    let file = create(berlin, DIRECT, "small", writing);
+    write(berlin, writing, 0, &content(7, 20_000)).unwrap();
+    assert_eq!(flush(berlin, writing), Err(Code::TimedOut));
+    offices.cut(true);
+    offices.end_session_of_berlin_leases();
+    open(first, file, OpenFlags::WRITE, OpenId(2)).unwrap();
+    write(first, OpenId(2), 100, b"there").unwrap();
+    close(first, OpenId(2));
+    *offices.losing.lock() = Losing::Nothing;
+    offices.cut(false);
+    wait_for("they are kept", || berlin.stays().kept == 1);
+    let mut expected = content(7, 20_000);
+    expected[100..105].copy_from_slice(b"there");
+    assert_eq!(read(first, "small").unwrap(), expected);
 }

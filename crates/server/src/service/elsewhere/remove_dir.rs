@@ -317,7 +317,7 @@ impl Dispatcher {
     }
 
     /// Has a job that may wait for the disk run on a thread of the pool.
-    pub(super) fn in_pool(&self, job: impl FnOnce(Invocation) + Send + 'static) {
+    pub(in crate::service) fn in_pool(&self, job: impl FnOnce(Invocation) + Send + 'static) {
         self.parts.pool.submit(Caller::from(&Context::direct(0, 0)), Box::new(job));
     }
 }

@@ -103,8 +103,10 @@ impl Dispatcher {
             // It was kept meanwhile.
             (Ok(_), Some(StayState::Kept)) => Err(lost_bytes()),
             (Ok(_), _) => Ok(()),
-            // The home has taken them, or has emptied the file. If they were sent, it may have
-            // them, or those of another writer: that is not known, so they are kept.
+            (Err(error), Some(StayState::Sent)) if error.code == Code::Exists => {
+                return self.settle_sent(news, waiting);
+            }
+            // The home has taken them, or has emptied the file.
             (Err(error), Some(StayState::Given)) if error.code == Code::Exists => {
                 self.end_stay(node);
                 Ok(())
@@ -120,7 +122,20 @@ impl Dispatcher {
             }
             (Err(error), _) => Err(error),
         };
-        let (row, next) = stays.end_telling(news, result.ok());
+        self.end_news(news, result.ok(), answer, waiting);
+    }
+
+    /// Ends these news, of which the home knows now that the file has so many bytes; `None` if it
+    /// does not.
+    pub(super) fn end_news(
+        self: &Arc<Self>,
+        news: News,
+        told: Option<u64>,
+        answer: Result<(), Error>,
+        waiting: Vec<OnTold>,
+    ) {
+        let node = news.node;
+        let (row, next) = self.parts.sites.stays.end_telling(news, told);
         if row.is_some() {
             self.put_stay(node);
         }
@@ -132,7 +147,7 @@ impl Dispatcher {
 
     /// Records that the bytes in a node are of no file any more: the file has got others, after
     /// this site had lost its lease. They stay for people.
-    fn keep_stay(&self, node: InodeId) {
+    pub(super) fn keep_stay(&self, node: InodeId) {
         let Some(row) = self.parts.sites.stays.keep(node) else { return };
         tracing::error!(
             file = %row.file.ino,

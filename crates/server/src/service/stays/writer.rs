@@ -2,18 +2,17 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
 
 use pelago_data::{MayBlock, OpenKey};
 use pelago_store::clock;
 use pelago_store::rows::{StayRow, StayState};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Handle, InodeId, OpenFlags, OpenId, Reply, Request,
-    SessionId, SetAttr, WriteFlags,
+    Code, Context, Done, Error, Handle, InodeId, OpenFlags, OpenId, Reply, Request, SessionId,
+    SetAttr,
 };
 
 use super::{Dispatcher, Diverted, Parked, Submission, lost_bytes, of_part, opens_of};
-use crate::stays::{FirstChange, Gate, News, OnTold, RemoteOpen};
+use crate::stays::{FirstChange, Gate, OnTold, RemoteOpen};
 
 /// The bytes of a file and their node here.
 #[derive(Debug, Clone, Copy)]
@@ -203,7 +202,7 @@ impl Dispatcher {
 
     /// Returns whether the home of a file need not know yet what is written through an open: nobody
     /// else looks at it without a recall, and the program ends with this process.
-    fn may_tell_later(&self, staying: StayingFile, open: OpenKey) -> bool {
+    pub(super) fn may_tell_later(&self, staying: StayingFile, open: OpenKey) -> bool {
         let upstream = self.parts.sites.upstream(staying.home());
         // Bytes written with O_SYNC are safe when they are answered: no other writer may pass them
         // over then.
@@ -313,104 +312,6 @@ impl Dispatcher {
     fn is_committed(&self, node: InodeId) -> bool {
         let stays = &self.parts.sites.stays;
         stays.row(node).is_none() || stays.is_used(node)
-    }
-
-    /// Returns whether all that was written fits into one request, so that nothing is gained if it
-    /// stays here.
-    fn is_small(&self, staying: StayingFile, open: OpenKey) -> bool {
-        let is_new = self.parts.sites.stays.is_unheard_of(staying.node);
-        let attr = self.parts.shard.attr(Handle::own(staying.node));
-        let upstream = self.parts.sites.upstream(staying.home());
-        let of_line = upstream.map_or(0, |upstream| upstream.close_bytes());
-        let most = self.parts.sites.stay_least_bytes.min(of_line) as u64;
-        let is_small = attr.is_ok_and(|attr| attr.size <= most);
-        is_new && is_small && self.may_tell_later(staying, open)
-    }
-
-    /// Sends the bytes of a small file to its home, which has all of it then. This is a telling as
-    /// any other: what else would tell the home waits for it.
-    fn send_small(
-        self: &Arc<Self>,
-        context: &Context,
-        staying: StayingFile,
-        open: OpenKey,
-        then: OnTold,
-    ) {
-        let stays = &self.parts.sites.stays;
-        let (news, then) = stays.begin_telling(staying.node, then);
-        if let Some(then) = then {
-            return then(Ok(()));
-        }
-        let Some(news) = news else { return };
-        let this = Arc::clone(self);
-        let context = of_part(context);
-        let quiet = Box::new(move || this.send_all(&context, staying, open, news));
-        if !stays.close_gate(staying.node, quiet) {
-            // They are being given to the home.
-            self.tell_news(news);
-        }
-    }
-
-    /// Sends all bytes of a node, which nothing changes meanwhile, and removes it.
-    fn send_all(
-        self: &Arc<Self>,
-        context: &Context,
-        staying: StayingFile,
-        open: OpenKey,
-        news: News,
-    ) {
-        let stays = &self.parts.sites.stays;
-        let size = self.parts.sites.stay_least_bytes as u32;
-        let read = self.parts.opens.read(open, 0, size, MayBlock::Yes, None);
-        let upstream = self.parts.sites.upstream(staying.home());
-        let era = upstream.as_ref().ok().and_then(|it| it.bytes_era(open.session, open.open));
-        let (Ok(bytes), Ok(upstream), Some(era)) = (read, upstream, era) else {
-            stays.open_gate(staying.node);
-            return self.tell_news(news);
-        };
-        let bytes = bytes.into_bytes();
-        // Not held back: the node goes when the home has all of them. What this site knows under
-        // the lease, that the file is empty, is not true any more.
-        upstream.give_up_bytes(staying.file);
-        let this = Arc::clone(self);
-        let line = Arc::downgrade(&upstream);
-        let began = Instant::now();
-        let length = bytes.len();
-        let sent: Done =
-            Box::new(move |result| match result.and_then(|it| whole(&it, length as u64)) {
-                Ok(()) => {
-                    if let Some(line) = line.upgrade() {
-                        line.note_answer(length, began.elapsed());
-                    }
-                    // Who waits is answered by the removal.
-                    this.end_stay(staying.node);
-                }
-                Err(error) => {
-                    let stays = &this.parts.sites.stays;
-                    if !may_have_arrived(error) && stays.set_sent(staying.node, false).is_some() {
-                        this.put_stay(staying.node);
-                    }
-                    stays.open_gate(staying.node);
-                    if error.code == Code::LeaseLost {
-                        // The home says whether the file has other bytes.
-                        return this.tell_news(news);
-                    }
-                    let waiting = stays.take_waiting(staying.node);
-                    this.told(news, Err(error), waiting);
-                }
-            });
-        if bytes.is_empty() && !news.kills_privileges {
-            return sent(Ok(Reply::Written { bytes: 0, size: 0 }));
-        }
-        if stays.set_sent(staying.node, true).is_some() {
-            self.put_stay(staying.node);
-        }
-        let kill_privileges = news.kills_privileges;
-        // Only under the lease: if it arrives late, another site may have written since.
-        let behind = Some(era);
-        let flags = WriteFlags { append: false, behind, commit: true, kill_privileges };
-        let write = Request::Write { open: open.open, offset: 0, flags };
-        upstream.ask(context, write, Bulk::Owned(bytes), sent);
     }
 
     /// Makes what a program has written safe: the bytes here, and what its home knows of them.
@@ -578,11 +479,6 @@ impl Dispatcher {
     }
 }
 
-/// Returns whether the home may have carried out a request that was answered with this error here.
-const fn may_have_arrived(error: Error) -> bool {
-    matches!(error.code, Code::TimedOut | Code::HostDown | Code::Unavailable | Code::Io)
-}
-
 /// Returns whether a change clears the setuid and setgid bits of its file.
 const fn kills_privileges(context: &Context, request: &Request) -> bool {
     if let Request::Write { flags, .. } = request {
@@ -602,15 +498,6 @@ const fn reports_loss(request: &Request) -> bool {
             | Request::CopyRange { .. }
             | Request::Fsync { .. }
     )
-}
-
-/// Checks that a reply to a write says that all bytes were written.
-fn whole(reply: &Reply, length: u64) -> Result<(), Error> {
-    match reply {
-        Reply::Written { bytes, .. } if *bytes == length => Ok(()),
-        Reply::Written { .. } => Err(Code::NoSpace.into()),
-        _ => Err(Code::Io.into()),
-    }
 }
 
 /// Returns the flags with which the node of a file is opened here.
