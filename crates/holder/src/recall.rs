@@ -98,7 +98,12 @@ impl LeaseHolder for Holder {
     fn flush(&self, then: Then) {
         let Some(this) = self.this.upgrade() else { return then() };
         let dirty = self.state.lock().dirty.all();
-        this.flush_all(&dirty, then);
+        let cache = this.cache.get().cloned();
+        let flushed: Then = match cache {
+            Some(cache) => Box::new(move || cache.flush(then)),
+            None => then,
+        };
+        this.flush_all(&dirty, flushed);
     }
 }
 

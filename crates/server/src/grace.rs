@@ -456,11 +456,13 @@ impl State {
         }
     }
 
-    /// Returns whether a request is a write that a client had held back in the last run, and may
-    /// still be carried out before others.
+    /// Returns whether a request is a write that a client had held back in the last run, or tells
+    /// of bytes that another site has written under a lease, and may still be carried out before
+    /// others.
     fn takes_kept_back(&self, parked: &Parked) -> bool {
         let Parked { context, request, .. } = parked;
-        request.kept_back().is_some()
+        let is_told = matches!(request, Request::SetBytes { flags, .. } if !flags.asks);
+        (is_told || request.kept_back().is_some())
             && context.replayed.is_none()
             && self.keeps_back.contains(&context.session)
     }

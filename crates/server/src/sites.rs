@@ -360,7 +360,7 @@ impl Sites {
             copies as Arc<dyn Copies>
         });
         let Self { stays, stale_answers, timeout, .. } = self;
-        let upstream = Upstream::new(service, copies, stays, stale_answers, *timeout);
+        let upstream = Upstream::new(site, service, copies, stays, stale_answers, *timeout);
         let upstream = Arc::new(upstream);
         upstreams.insert(site, Arc::clone(&upstream));
         Ok(upstream)

@@ -56,8 +56,10 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    /// `copies`: the place for copies of what is fetched there, if there is one.
+    /// `site`: the other site. `copies`: the place for copies of what is fetched there, if there is
+    /// one.
     pub(crate) fn new(
+        site: u16,
         service: Arc<dyn LeasedService>,
         copies: Option<Arc<dyn Copies>>,
         stays: &Arc<Stays>,
@@ -71,7 +73,7 @@ impl Upstream {
         if let Some(copies) = copies {
             holder.set_copies(copies);
         }
-        holder.set_cache(Arc::new(RecalledStays(Arc::clone(stays))));
+        holder.set_cache(Arc::new(RecalledStays { stays: Arc::clone(stays), site }));
         if let Err(error) = holder.write_behind() {
             tracing::warn!(%error, "each write to a file of another site waits for its answer");
         }

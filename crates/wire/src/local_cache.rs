@@ -65,4 +65,10 @@ pub trait LocalCache: Send + Sync {
     /// [`LocalCache::end`] and [`LocalCache::bytes_changed`] have named: before this returns, or
     /// from a thread of its own, which must not be held up. The change is answered only then.
     fn when_dropped(&self, changes: &[Touched], then: Then);
+
+    /// Tells the server what was changed under leases that an earlier run of it has granted, and
+    /// calls `then` after the last answer. A cache that has no such changes calls it at once.
+    fn flush(&self, then: Then) {
+        then();
+    }
 }

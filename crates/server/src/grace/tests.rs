@@ -1,6 +1,8 @@
 use pelago_trace::RequestSpan;
 use pelago_wire::codec::ReplyStamp;
-use pelago_wire::{Handle, OpenId, Replayed, RequestId, WriteEra, WriteFlags};
+use pelago_wire::{
+    Handle, InodeId, OpenId, PlaceFlags, Replayed, RequestId, Time, WriteEra, WriteFlags,
+};
 
 use super::*;
 
@@ -26,6 +28,14 @@ fn write() -> Request {
 fn behind() -> Request {
     let flags = WriteFlags { behind: Some(WriteEra::FIRST), ..WriteFlags::NONE };
     Request::Write { open: OpenId(1), offset: 0, flags }
+}
+
+/// Returns what the server of another site tells of bytes that it has, or asks.
+fn bytes_elsewhere(asks: bool) -> Request {
+    let at = InodeId::new(1, 0, 9).unwrap();
+    let flags = PlaceFlags { asks, ..PlaceFlags::default() };
+    let time = Time::default();
+    Request::SetBytes { node: Handle::ROOT, at, size: 1, mtime: time, since: time, flags }
 }
 
 fn read() -> Request {
@@ -142,6 +152,8 @@ fn what_was_kept_back_goes_before_all_others() {
     assert!(!grace.came_back(ONE));
     keep(ONE, 2, behind());
     keep(ONE, 3, write());
+    keep(ONE, 8, bytes_elsewhere(false));
+    keep(ONE, 9, bytes_elsewhere(true));
     // It had waited for a recall of what the other one had kept back.
     keep(TWO, 7, write());
     assert!(!grace.came_back(TWO));
@@ -152,10 +164,10 @@ fn what_was_kept_back_goes_before_all_others() {
         _ => panic!("nothing was kept back"),
     };
     let (round, writes) = flushes();
-    assert_eq!(writes, [1, 2]);
+    assert_eq!(writes, [1, 2, 8]);
     keep(ONE, 5, behind());
     assert_eq!(flushes().1, [5], "although others run");
-    (0..3).for_each(|_| grace.repeated(round));
+    (0..4).for_each(|_| grace.repeated(round));
     grace.flushed(ONE);
     assert!(matches!(next(&grace), (_, Step::EndEras)));
     keep(ONE, 6, behind());
@@ -163,7 +175,7 @@ fn what_was_kept_back_goes_before_all_others() {
     assert_eq!(repeated, [7]);
     grace.repeated(round);
     let (_, Step::Over(others)) = next(&grace) else { panic!("it is not over") };
-    assert_eq!(numbers(&others), [3, 4, 6]);
+    assert_eq!(numbers(&others), [3, 9, 4, 6]);
 }
 
 /// Neither one that sends nothing, nor one that sends without end.

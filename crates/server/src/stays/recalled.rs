@@ -7,21 +7,25 @@ use pelago_wire::{InodeId, LocalCache, Then, Touched};
 use super::Stays;
 
 /// The part of the stays that is told of recalls, as the cache of a kernel is.
-pub(crate) struct RecalledStays(pub(crate) Arc<Stays>);
+pub(crate) struct RecalledStays {
+    pub(crate) stays: Arc<Stays>,
+    /// The site that recalls.
+    pub(crate) site: u16,
+}
 
 impl LocalCache for RecalledStays {
     fn set_shared(&self, _shared: bool) {}
 
     fn begin(&self, changes: &Arc<[Touched]>, then: Then) {
-        if self.0.is_empty() {
+        if self.stays.is_empty() {
             return then();
         }
         let nodes = changes.iter().filter_map(|touched| match touched {
             Touched::Node(ino) => Some(*ino),
             Touched::Name { .. } | Touched::Bytes(_) => None,
         });
-        let files = nodes.filter(|ino| self.0.has_place(*ino)).collect();
-        self.0.tell_of_files(files, then);
+        let files = nodes.filter(|ino| self.stays.has_place(*ino)).collect();
+        self.stays.tell_of_files(files, then);
     }
 
     fn end(&self, _changes: &[Touched]) {}
@@ -31,12 +35,17 @@ impl LocalCache for RecalledStays {
     /// All leases are lost. What was written under them is told before others look at it, if the
     /// home is only starting again.
     fn drop_all(&self, _nodes: &[InodeId]) {
-        for node in self.0.dirty() {
-            self.0.tell_all(vec![node], Box::new(|| {}));
+        for node in self.stays.dirty() {
+            self.stays.tell_all(vec![node], Box::new(|| {}));
         }
     }
 
     fn when_dropped(&self, _changes: &[Touched], then: Then) {
         then();
+    }
+
+    /// A home that has started again shows nothing to others before.
+    fn flush(&self, then: Then) {
+        self.stays.tell_site(self.site, then);
     }
 }

@@ -3,6 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_meta::shard::without_privileges;
 use pelago_store::rows::{StayRow, StayState};
@@ -191,6 +192,17 @@ impl Stays {
         tell(node, Box::new(move |_told| this.tell_all(nodes, then)));
     }
 
+    /// Tells a site what has changed in all its files, at once, and calls `then` after the last
+    /// answer.
+    pub(super) fn tell_site(self: &Arc<Self>, site: u16, then: Then) {
+        let last = Arc::new(AfterLast(Mutex::new(Some(then))));
+        let is_of_site = |node: &InodeId| self.file_of(*node).is_some_and(|it| it.site() == site);
+        for node in self.dirty().into_iter().filter(is_of_site) {
+            let last = Arc::clone(&last);
+            self.tell_all(vec![node], Box::new(move || drop(last)));
+        }
+    }
+
     /// Tells the homes of these files what has changed, one after the other, and calls `then`. For
     /// a file whose node is being made this waits until it is.
     pub(super) fn tell_of_files(self: &Arc<Self>, mut files: Vec<InodeId>, then: Then) {
@@ -202,5 +214,16 @@ impl Stays {
             this.tell_all(this.node_of(file).into_iter().collect(), rest);
         };
         self.when_made(file, Box::new(made));
+    }
+}
+
+/// Calls a function when the last one of its owners drops it.
+struct AfterLast(Mutex<Option<Then>>);
+
+impl Drop for AfterLast {
+    fn drop(&mut self) {
+        if let Some(then) = self.0.get_mut().take() {
+            then();
+        }
     }
 }
