@@ -1,10 +1,11 @@
-//! `small`: a server with a mount of its own and two mounts by other processes, each process in a
-//! group with 64 MiB of memory. The group counts the memory of the process, that of the kernel for
-//! it, and its page cache.
+//! `small`: a server with a mount of its own, two mounts by other processes, and another office of
+//! the volume, each process in a group with 64 MiB of memory. The group counts the memory of the
+//! process, that of the kernel for it, and its page cache.
 //!
-//! Programs work in both far mounts at the same time: many small files, a gigabyte, and thousands
-//! of open files. The verb fails if the kernel killed a process for its memory, if a step fails, or
-//! if a mount reads other bytes than another one has written.
+//! Programs work in both far mounts and in the other office, in its own folder and in one of the
+//! first office, at the same time: many small files, gigabytes, and thousands of open files. The
+//! verb fails if the kernel killed a process for its memory, if a step fails, or if a mount reads
+//! other bytes than another one has written.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,9 +26,11 @@ const DEFAULT_FILES: u32 = 20_000;
 /// Most time of one step: only a step that hangs takes so long.
 const STEP_LIMIT: Duration = Duration::from_secs(1800);
 /// The names of the processes.
-const NAMES: [&str; 3] = ["server", "far", "second"];
+const NAMES: [&str; 4] = ["server", "far", "second", "office"];
+/// The folders of the volume and of the other office's.
+const VOLUMES: [&str; 2] = ["berlin", "volume"];
 
-/// Makes half of the files in each mount, at the same time.
+/// Makes a quarter of the files in each folder, at the same time.
 const MAKE: &str = r#"
 make() { perl -e '
     my ($root, $files) = @ARGV;
@@ -37,20 +40,23 @@ make() { perl -e '
         open(my $new, ">", "$dir/some-longer-name-$file") or die("$file: $!");
         print $new "$file " x (37 * $file % 1500);
         close($new) or die("$file: $!");
-    }' "$1" $((FILES / 2)); }
-mkdir far/one second/two
+    }' "$1" $((FILES / 4)); }
+mkdir far/one second/two office/three files/four
 make far/one & one=$!
 make second/two & two=$!
-wait $one; wait $two
+make office/three & three=$!
+make office/four & four=$!
+wait $one; wait $two; wait $three; wait $four
 "#;
 /// Lists them with their attributes in each mount.
 const LIST: &str = r#"
 list() { (cd "$1"; find . -type f -printf '%P %s\n' | sort | cksum); }
 list far > far.list & one=$!
 list second > second.list & two=$!
-wait $one; wait $two
+list office > office.list & three=$!
+wait $one; wait $two; wait $three
 list files > files.list
-cmp far.list second.list; cmp far.list files.list
+for mount in second office files; do cmp far.list $mount.list; done
 test "$(find files -type f | wc -l)" = "$FILES"
 "#;
 /// Reads all bytes in each mount.
@@ -58,21 +64,29 @@ const READ: &str = r#"
 read_all() { (cd "$1"; find . -type f -print0 | sort -z | xargs -0 cat | cksum); }
 read_all far > far.read & one=$!
 read_all second > second.read & two=$!
-wait $one; wait $two
+read_all office > office.read & three=$!
+wait $one; wait $two; wait $three
 read_all files > files.read
-cmp far.read second.read; cmp far.read files.read
+for mount in second office files; do cmp far.read $mount.read; done
 "#;
-/// Writes a gigabyte over one mount, and reads it in all.
+/// Writes a gigabyte over a far mount, and one in the other office, where its bytes stay, and reads
+/// both in all.
 const LARGE: &str = r#"
 large() { perl -e 'print(pack("N", $_) x 262144) for 0 .. 1023'; }
-large | dd of=far/large bs=1M iflag=fullblock conv=fsync status=none
-large | cksum > large.sum
-sum() { cksum < "$1/large" > "$1.sum"; }
-sum far & one=$!
-sum second & two=$!
+write() { large | dd of="$1" bs=1M iflag=fullblock conv=fsync status=none; }
+write far/large & one=$!
+write office/there & two=$!
 wait $one; wait $two
-sum files
-for mount in far second files; do cmp "$mount.sum" large.sum; done
+large | cksum > large.sum
+for file in large there; do
+    sum() { cksum < "$1/$file" > "$1.sum"; }
+    sum far & one=$!
+    sum second & two=$!
+    sum office & three=$!
+    wait $one; wait $two; wait $three
+    sum files
+    for mount in far second office files; do cmp "$mount.sum" large.sum; done
+done
 "#;
 /// Keeps 2,000 files open in each mount, half of them with bytes in memory.
 const OPEN: &str = r#"
@@ -93,15 +107,18 @@ hold() { perl -e '
     }
     for my $file (@open) { close($file) or die($!); }
     $sum == 2000 * 4500 or die("$sum bytes");' "$1"; }
-mkdir far/one/held second/two/held
+mkdir far/one/held second/two/held office/three/held files/four/held
 hold far/one/held & one=$!
 hold second/two/held & two=$!
-wait $one; wait $two
+hold office/three/held & three=$!
+hold office/four/held & four=$!
+wait $one; wait $two; wait $three; wait $four
 "#;
 const REMOVE: &str = r#"
 rm -r far/one far/large & one=$!
 rm -r second/two & two=$!
-wait $one; wait $two
+rm -r office/three office/four office/there & three=$!
+wait $one; wait $two; wait $three
 "#;
 const STEPS: [(&str, &str); 6] = [
     ("make", MAKE),
@@ -114,7 +131,7 @@ const STEPS: [(&str, &str); 6] = [
 
 /// Runs the steps, and prints the memory of the processes.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
-    let files = arguments::count(arguments, DEFAULT_FILES, "files")? / 200 * 200;
+    let files = arguments::count(arguments, DEFAULT_FILES, "files")? / 400 * 400;
     if !machine::is_root() {
         return Err("needs root to limit the memory of processes".to_owned());
     }
@@ -143,7 +160,7 @@ struct Small {
 impl Small {
     fn start(pelago: &Path, logs: &Path) -> Result<Self, String> {
         let folder = std::env::temp_dir().join(format!("pelago-small-{}", std::process::id()));
-        for mount in ["files", "far", "second"] {
+        for mount in ["files", "far", "second", "office"] {
             let point = folder.join(mount);
             std::fs::create_dir_all(&point).map_err(|why| format!("{}: {why}", point.display()))?;
         }
@@ -161,6 +178,9 @@ impl Small {
         small.pelago("key-allow", &["key", "allow", key.trim(), "-V", "volume"])?;
         small.daemon(1, &["mount", address, "far"])?;
         small.daemon(2, &["mount", "volume/pelago.sock", "second"])?;
+        let ticket = small.pelago("invite", &["site", "invite", "berlin", "-V", "volume"])?.stdout;
+        let join = ["join", ticket.trim(), "berlin", "--mount", "office"];
+        small.daemon(3, &[&join[..], &["--listen", "127.0.0.1:0"]].concat())?;
         Ok(small)
     }
 
@@ -202,13 +222,15 @@ impl Small {
         self.groups.iter().map(resident).collect()
     }
 
-    /// Ends the mounts and the server, and checks the volume.
+    /// Ends the mounts and the servers, and checks both halves of the volume.
     fn finish(self) -> Result<(), String> {
         for mount in ["far", "second"] {
             self.pelago("unmount", &["unmount", mount, "--timeout", "300"])?;
         }
-        self.pelago("unmount", &["unmount", "-V", "volume", "--timeout", "300"])?;
-        self.pelago("check", &["check", "volume"]).map(|_| ())
+        for volume in VOLUMES {
+            self.pelago("unmount", &["unmount", "-V", volume, "--timeout", "300"])?;
+        }
+        VOLUMES.iter().try_for_each(|volume| self.pelago("check", &["check", volume]).map(drop))
     }
 }
 
@@ -217,7 +239,7 @@ impl Drop for Small {
         for group in &self.groups {
             group.end();
         }
-        for mount in ["far", "second", "files"] {
+        for mount in ["far", "second", "office", "files"] {
             // Not mounted any more, unless something went wrong.
             let _gone = process::output_of(
                 "umount",

@@ -160,7 +160,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "small",
         arguments: "[FILES]",
-        does: "works in three mounts of a volume, each process in 64 MiB of memory; as root",
+        does: "works in three mounts and another office, each process in 64 MiB of memory; as root",
         run: |words| lab::run("small", words),
     },
     Verb {
