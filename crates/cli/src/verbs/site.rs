@@ -147,7 +147,7 @@ impl Args {
 
 #[derive(Debug, thiserror::Error)]
 enum SiteError {
-    #[error("an invitation for one folder is not built yet")]
+    #[error("an invitation for one folder is not built")]
     PathNotBuilt,
     #[error("{0:?} is no address")]
     Address(String),
@@ -186,8 +186,9 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 
 fn invite(args: &InviteArgs) -> Outcome<()> {
     if args.path.is_some() {
-        return Err(Failure::new(Exit::Usage, SiteError::PathNotBuilt)
-            .hint("invite it to the whole tree: leave the folder out"));
+        return Err(Failure::new(Exit::Usage, SiteError::PathNotBuilt).hint(
+            "share the folder (`pelago share`), or leave it out: an office has the whole tree",
+        ));
     }
     let dir = locate::find(args.volume.as_deref(), None)?.dir;
     // Before the volume listens: if this fails, no office is invited.
