@@ -255,11 +255,6 @@ pub struct Repair {
 }
 
 impl Repair {
-    /// Returns whether it changes nothing yet: another repair comes first.
-    pub(super) const fn waits(&self) -> bool {
-        self.changes.is_empty() && self.remove.is_none()
-    }
-
     pub(super) fn nothing(says: &'static str) -> Self {
         Self::rows(says, Vec::new())
     }

@@ -76,16 +76,22 @@ impl Check<'_> {
     }
 
     /// Adds the rows of the directory that gets what has lost its name to the plan, if a repair
-    /// waits for it. Its id is the first one that the high-water mark leaves, which must be right.
+    /// waits for it. Its id is the first one that the high-water mark leaves, or would if it were
+    /// right.
     pub(super) fn make_found(&mut self) {
-        if !self.wants_found.get() || !self.high_water_is_right() {
+        self.plan.waits_for_found = self.wants_found.get();
+        if !self.plan.waits_for_found {
             return;
         }
-        let Some(dir) = self.shard.inode(self.next_id) else { return };
+        let next = match self.high_water_is_right() {
+            true => self.next_id,
+            false => self.safe_next_id(),
+        };
+        let Some(dir) = self.shard.inode(next) else { return };
         let like = Rnode::root(Owner::default(), self.now);
         let rnode = Rnode { ino: dir, mode: 0o700, links: 1, ..like };
         let counts = Partition { mtime: rnode.mtime, ctime: rnode.ctime, ..Partition::default() };
-        let mark = HighWater { next: self.next_id + 1 };
+        let mark = HighWater { next: next + 1 };
         self.plan.makes_found = vec![
             Change::Put(key::high_water(self.shard.shard), mark.encode(self.stamp)),
             Change::Put(key::inode(dir), rnode.encode(self.stamp)),

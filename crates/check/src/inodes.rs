@@ -46,13 +46,17 @@ impl Check<'_> {
         if self.high_water_is_right() {
             return;
         }
-        // Removed files may have had higher ids.
-        let next = (self.highest + 2 * limits::ID_BLOCK).min(1 << 36);
+        let next = self.safe_next_id();
         let row = HighWater { next }.encode(self.stamp);
         let key = key::high_water(self.shard.shard);
         let repair = Repair::put("continue well above the highest id", key, row);
         let highest = self.shard.inode(self.highest).unwrap_or(InodeId::ROOT);
         self.report_inode(Damage::Number, highest, Some(repair));
+    }
+
+    /// Returns a mark above all ids that there are. Removed files may have had higher ones.
+    pub(super) fn safe_next_id(&self) -> u64 {
+        (self.highest + 2 * limits::ID_BLOCK).min(1 << 36)
     }
 
     /// Returns whether no existing inode has an id above the mark, once all were seen.

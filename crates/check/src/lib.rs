@@ -142,8 +142,12 @@ pub struct Plan {
     pub repairable: u64,
     /// The amount that was checked.
     pub checked: Checked,
-    /// The rows of the directory that gets what has lost its name, if a repair waits for it.
+    /// A repair waits for the directory that gets what has lost its name: that is made first.
+    waits_for_found: bool,
+    /// The rows of that directory; none if it cannot be made.
     makes_found: Vec<Change>,
+    /// A row of a name or an inode cannot be read.
+    has_lost_rows: bool,
 }
 
 /// The amount that was checked: counts of rows and files.
@@ -229,7 +233,7 @@ impl Plan {
 /// As [`plan`].
 pub fn plan_on(parts: Parts<'_>) -> Result<Plan, CheckError> {
     let plan = check(parts, false)?;
-    if plan.has_lost_rows() { check(parts, true) } else { Ok(plan) }
+    if plan.has_lost_rows { check(parts, true) } else { Ok(plan) }
 }
 
 /// As [`apply`], for parts that are open already.
@@ -238,7 +242,7 @@ pub fn plan_on(parts: Parts<'_>) -> Result<Plan, CheckError> {
 /// As [`apply`].
 pub fn apply_on(parts: Parts<'_>) -> Result<Applied, CheckError> {
     let mut plan = plan_on(parts)?;
-    let mut adopt_stray = plan.has_lost_rows();
+    let mut adopt_stray = plan.has_lost_rows;
     let mut repaired = 0;
     let mut before = None;
     // Each round repairs at least one finding for good; the limit guards against our mistakes.
@@ -246,10 +250,14 @@ pub fn apply_on(parts: Parts<'_>) -> Result<Applied, CheckError> {
         let done = rebuild::apply(parts, &plan)?;
         let was_made = !plan.makes_found.is_empty();
         repaired += done;
-        let next = check(parts, adopt_stray)?;
+        let mut next = check(parts, adopt_stray)?;
+        if next.has_lost_rows && !adopt_stray {
+            // Only now the list of findings has reached them.
+            adopt_stray = true;
+            next = check(parts, adopt_stray)?;
+        }
         let last = std::mem::replace(&mut plan, next);
         before = before.or(Some(last));
-        adopt_stray |= plan.has_lost_rows();
         if (done == 0 && !was_made) || plan.repairable == 0 {
             break;
         }
@@ -280,11 +288,6 @@ fn check(parts: Parts<'_>, adopt_stray: bool) -> Result<Plan, CheckError> {
 }
 
 impl Plan {
-    /// Returns whether rows of names or inodes cannot be read.
-    fn has_lost_rows(&self) -> bool {
-        self.findings.iter().any(|finding| finding.damage == Damage::Row && finding.names_a_file())
-    }
-
     fn add(&mut self, finding: Finding) {
         match finding.damage {
             damage if damage.is_leftover() => self.leftovers += 1,
@@ -292,6 +295,7 @@ impl Plan {
             _ => self.damage += 1,
         }
         self.repairable += u64::from(finding.repair.is_some());
+        self.has_lost_rows |= finding.damage == Damage::Row && finding.names_a_file();
         if self.findings.len() < FINDINGS {
             self.findings.push(finding);
         }

@@ -84,6 +84,11 @@ impl Check<'_> {
                 let moved = self.move_lost(entry.key, rnode)?;
                 Repair::rows(self.gives_a_name(), moved)
             }
+            // Without any name it would count as one that has its name at another site.
+            NameRow::Link { ino, kind: FileKind::Directory } if self.has_sites => {
+                let moved = self.move_link(ino, entry.key, &entry.parent_pointer(ino))?;
+                Repair::rows(self.gives_a_name(), moved)
+            }
             NameRow::Link { ino, .. } => entry.remove(ino),
         };
         self.report_row(Damage::NameNowhere, entry.key, Some(repair));

@@ -19,11 +19,25 @@ const BATCH_BYTES: usize = 1 << 20;
 /// no row names it; the search index is removed last. After an error earlier batches stay.
 pub(super) fn apply(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError> {
     let mut batch = Batch::new();
-    add_changes(&mut batch, &plan.makes_found);
+    if plan.waits_for_found {
+        // Nothing else: what is cut short must not have removed a row whose bytes wait for a name.
+        add_changes(&mut batch, &plan.makes_found);
+        parts.table.write(&batch)?;
+        parts.table.persist()?;
+        return Ok(0);
+    }
     let mut done: u64 = 0;
-    for repair in plan.findings.iter().filter_map(|finding| finding.repair.as_ref()) {
+    // First what gives bytes a name: after the removal of their damaged rows they would be no more
+    // than leftovers to the next check, if this one is cut short.
+    let names_bytes = |finding: &&Finding| {
+        matches!(finding.damage, Damage::ContentStray | Damage::InlineStray)
+            && finding.repair.as_ref().is_some_and(|repair| repair.remove.is_none())
+    };
+    let first = plan.findings.iter().filter(names_bytes);
+    let others = plan.findings.iter().filter(|finding| !names_bytes(finding));
+    for repair in first.chain(others).filter_map(|finding| finding.repair.as_ref()) {
         add_changes(&mut batch, &repair.changes);
-        done += u64::from(!repair.waits());
+        done += 1;
         if batch.bytes() >= BATCH_BYTES {
             parts.table.write(&std::mem::take(&mut batch))?;
         }
@@ -119,6 +133,25 @@ impl Check<'_> {
             Change::Delete(from.to_vec()),
             put(lost.key(), NameRow::Rnode(rnode).encode(self.stamp)),
             put(key::moved(ino), moved.encode(self.stamp)),
+        ])
+    }
+
+    /// Returns the changes that give a new name to a directory whose name, and the pointer to that,
+    /// have these keys. It may be of another site, which does not notice that a name is lost.
+    pub(super) fn move_link(
+        &self,
+        ino: InodeId,
+        name: &[u8],
+        pointer: &[u8],
+    ) -> Result<Vec<Change>, table::Error> {
+        let Some(lost) = self.lost_name(ino)? else { return Ok(Vec::new()) };
+        let link = NameRow::Link { ino, kind: FileKind::Directory };
+        let listed = key::parent_pointer(ino, lost.dir, lost.hash, &lost.name);
+        Ok(vec![
+            Change::Delete(name.to_vec()),
+            Change::Delete(pointer.to_vec()),
+            put(lost.key(), link.encode(self.stamp)),
+            put(listed, ParentPointer.encode(self.stamp)),
         ])
     }
 

@@ -196,19 +196,26 @@ impl Check<'_> {
     }
 
     /// Checks the parent pointer of a directory of another site, whose name is a row here.
-    /// `name_key`: the key of that row.
+    /// `dir` and `name_key`: the directory and the key of that row.
     fn pointer_to_other_site(
         &mut self,
         ino: InodeId,
+        dir: InodeId,
         name_key: &[u8],
         key: &[u8],
     ) -> Result<(), table::Error> {
         let row = self.table.get(name_key)?;
         let leads = row.as_deref().and_then(|value| NameRow::decode(value).ok());
-        if leads.is_none_or(|(_, row)| row.ino() != ino) {
-            let repair = Repair::delete("remove the parent pointer", key);
-            self.report_row(Damage::NameMissing, key, Some(repair));
-        }
+        let repair = match leads {
+            Some((_, row)) if row.ino() == ino => return Ok(()),
+            Some(_) => Repair::delete("remove the parent pointer", key),
+            None if self.is_directory(dir)? => {
+                let link = NameRow::Link { ino, kind: FileKind::Directory }.encode(self.stamp);
+                Repair::put("restore the name", name_key.to_vec(), link)
+            }
+            None => Repair::rows(self.gives_a_name(), self.move_link(ino, name_key, key)?),
+        };
+        self.report_row(Damage::NameMissing, key, Some(repair));
         Ok(())
     }
 
@@ -224,7 +231,7 @@ impl Check<'_> {
     ) -> Result<(), table::Error> {
         let Some(facts) = facts.filter(|facts| facts.place.is_none()) else {
             if self.is_elsewhere(ino) {
-                return self.pointer_to_other_site(ino, &name_key, key);
+                return self.pointer_to_other_site(ino, dir, &name_key, key);
             }
             // An inode whose row cannot be read keeps its parent pointers until that is repaired.
             if self.table.get(&key::inode(ino))?.is_none() {
@@ -247,7 +254,13 @@ impl Check<'_> {
                 self.report_row(Damage::NameMissing, key, Some(repair));
             }
             None | Some(Err(_)) if !self.is_directory(dir)? => {
-                let repair = Repair::delete("remove the parent pointer", key);
+                let repair = match self.has_sites && facts.kind == FileKind::Directory {
+                    true => {
+                        facts.found.names += 1;
+                        Repair::rows(self.gives_a_name(), self.move_link(ino, &name_key, key)?)
+                    }
+                    false => Repair::delete("remove the parent pointer", key),
+                };
                 self.report_row(Damage::NameMissing, key, Some(repair));
             }
             None | Some(Err(_)) => {

@@ -167,8 +167,11 @@ fn what_is_lost_at_another_site_gets_a_directory_that_asks_for_a_name() {
     let text = format!("lost+found.{linked}");
     assert_eq!(rig.name_row(dir, &text).unwrap().ino(), linked);
     // Until it has its name, all that is lost goes there.
+    let below = rig.name_row(rig.dir.handle.ino, "below").unwrap().ino();
     rig.delete(key::inode(rig.dir.handle.ino));
     rig.expect(&[Damage::NameNowhere]);
+    let lost = |ino: InodeId| rig.name_row(dir, &format!("lost+found.{ino}")).map(|row| row.ino());
+    assert_eq!(lost(below), Some(below), "a directory keeps a name");
     let small = rig.small.handle.ino;
     assert_eq!(asks_for_names(&rig), asks);
     assert_eq!(rig.rnode_at(dir, &format!("lost+found.{small}")).size, 5);
@@ -236,4 +239,79 @@ fn bytes_that_stay_here_survive_the_loss_of_the_row_of_their_node() {
     rig.expect(&[Damage::Row]);
     assert_eq!((rig.own(large).size, asks_for_names(&rig)), (10_000, vec![]));
     assert!(rig.table.get(&key::stay(large)).unwrap().is_some());
+}
+
+/// Adds the name of a directory of site 2 to the directory of a rig.
+fn add_foreign(rig: &Rig) -> [Vec<u8>; 2] {
+    let dir = rig.dir.handle.ino;
+    let hash = rig.hasher.hash(b"berlin");
+    let link = NameRow::Link { ino: foreign(), kind: FileKind::Directory };
+    let name = key::name(dir, hash, b"berlin");
+    let pointer = key::parent_pointer(foreign(), dir, hash, b"berlin");
+    rig.put(name.clone(), link.encode(STAMP));
+    rig.put(pointer.clone(), ParentPointer.encode(STAMP));
+    [name, pointer]
+}
+
+/// Its own site does not notice that its only name is lost.
+#[test]
+fn a_directory_of_another_site_keeps_a_name() {
+    let named = |rig: &Rig, dir: InodeId, text: &str| rig.name_row(dir, text).map(|row| row.ino());
+    for site in [ShardId::FIRST, SITE] {
+        let at = || {
+            let rig = Rig::at(site);
+            let keys = add_foreign(&rig);
+            (rig, keys)
+        };
+        let repaired = |rig: &Rig| {
+            let parts = Parts { has_sites: true, ..rig.parts() };
+            let applied = apply_on(parts).unwrap();
+            assert_eq!(applied.after.findings, []);
+        };
+        // The row of its name cannot be read, or is gone.
+        for row in [Some(b"damaged".to_vec()), None] {
+            let (rig, [name, _]) = at();
+            match row {
+                Some(row) => rig.put(name, row),
+                None => rig.delete(name),
+            }
+            repaired(&rig);
+            assert_eq!(named(&rig, rig.dir.handle.ino, "berlin"), Some(foreign()));
+        }
+        // The directory is gone in which it has its name, with that name or without it.
+        for has_name in [true, false] {
+            let (rig, [name, _]) = at();
+            rig.delete(key::inode(rig.dir.handle.ino));
+            if !has_name {
+                rig.delete(name);
+            }
+            repaired(&rig);
+            let found = match site == SITE {
+                true => asks_for_names(&rig)[0].0,
+                false => InodeId::ROOT,
+            };
+            let text = format!("lost+found.{}", foreign());
+            assert_eq!(named(&rig, found, &text), Some(foreign()), "{has_name}");
+        }
+    }
+}
+
+/// A repair that is cut short before the directory is there has removed nothing.
+#[test]
+fn nothing_is_repaired_before_the_directory_of_what_is_lost_is_there() {
+    let rig = Rig::at(SITE);
+    for text in ["small", "renamed"] {
+        rig.put(rig.name_key(rig.dir.handle.ino, text), b"damaged".to_vec());
+    }
+    let before = rig.keys();
+    let plan = plan_on(rig.parts()).unwrap();
+    assert_eq!(crate::rebuild::apply(rig.parts(), &plan).unwrap(), 0);
+    let after = rig.keys();
+    assert!(before.iter().all(|key| after.contains(key)));
+    assert_eq!(asks_for_names(&rig).len(), 1);
+    rig.expect(&[Damage::Row]);
+    let found = asks_for_names(&rig)[0].0;
+    for file in [rig.small.handle.ino, rig.large.handle.ino] {
+        assert_eq!(rig.name_row(found, &format!("lost+found.{file}")).unwrap().ino(), file);
+    }
 }
