@@ -157,6 +157,8 @@ struct Stay {
     is_telling: bool,
     /// Called once the home knows what was written before they came.
     waiting: Vec<OnTold>,
+    /// Called once the home has answered what it is being told, whatever it says.
+    answered: Vec<Then>,
     /// Opens here that may write.
     writers: usize,
     /// Changes of the bytes under way.
@@ -179,6 +181,7 @@ impl Stay {
             may_arrive: false,
             is_telling: false,
             waiting: Vec::new(),
+            answered: Vec::new(),
             writers: 0,
             changing: 0,
             closing: None,
@@ -484,6 +487,7 @@ impl Stays {
         Box::new(move || {
             stay.closing.into_iter().chain(stay.parked).for_each(|then| then());
             stay.waiting.into_iter().for_each(|then| then(Ok(())));
+            stay.answered.into_iter().for_each(|then| then());
         })
     }
 }

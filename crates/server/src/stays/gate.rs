@@ -72,6 +72,13 @@ impl Stays {
         true
     }
 
+    /// Returns whether nothing was written into a node after all of it was sent to its home.
+    pub(crate) fn is_as_sent(&self, node: InodeId) -> bool {
+        let state = self.state.lock();
+        let stay = state.by_node.get(&node);
+        stay.is_some_and(|stay| stay.row.state == StayState::Sent && !stay.is_dirty)
+    }
+
     /// Lets changes begin again.
     pub(crate) fn open_gate(&self, node: InodeId) {
         let parked = match self.state.lock().by_node.get_mut(&node) {

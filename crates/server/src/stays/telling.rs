@@ -193,14 +193,37 @@ impl Stays {
     }
 
     /// Tells a site what has changed in all its files, at once, and calls `then` after the last
-    /// answer.
+    /// answer. Files whose bytes were sent, and may arrive still, are told later: what was given up
+    /// before is waited for, and the site may wait for this.
     pub(super) fn tell_site(self: &Arc<Self>, site: u16, then: Then) {
         let last = Arc::new(AfterLast(Mutex::new(Some(then))));
-        let is_of_site = |node: &InodeId| self.file_of(*node).is_some_and(|it| it.site() == site);
-        for node in self.dirty().into_iter().filter(is_of_site) {
+        let mut untold = Vec::new();
+        let mut state = self.state.lock();
+        for (node, stay) in &mut state.by_node {
+            let is_of_site = stay.row.file.ino.site() == site && stay.is_of_file();
+            if !is_of_site || stay.may_arrive || !(stay.is_dirty || stay.is_telling) {
+                continue;
+            }
             let last = Arc::clone(&last);
-            self.tell_all(vec![node], Box::new(move || drop(last)));
+            stay.answered.push(Box::new(move || drop(last)));
+            if !stay.is_telling {
+                untold.push(*node);
+            }
         }
+        drop(state);
+        for node in untold {
+            let this = Arc::clone(self);
+            // If there is nothing to tell any more, nothing is answered.
+            self.tell_all(vec![node], Box::new(move || this.answer(node)));
+        }
+    }
+
+    /// Calls the functions that wait until the home has answered what it was told of a node.
+    pub(crate) fn answer(&self, node: InodeId) {
+        let mut state = self.state.lock();
+        let answered = state.by_node.get_mut(&node).map(|stay| mem::take(&mut stay.answered));
+        drop(state);
+        answered.into_iter().flatten().for_each(|then| then());
     }
 
     /// Tells the homes of these files what has changed, one after the other, and calls `then`. For

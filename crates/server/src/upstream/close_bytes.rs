@@ -35,7 +35,12 @@ impl CloseBytes {
     /// Records that a request with so many bytes of a file, or with none, was answered after a
     /// time.
     pub(super) fn note(&mut self, bytes: usize, took: Duration) {
-        let fastest = self.fastest.map_or(took, |fastest| fastest.min(took));
+        let fastest = match self.fastest {
+            // The line itself may be longer now.
+            Some(fastest) if bytes == 0 && took > fastest => fastest + (took - fastest) / 8,
+            Some(fastest) => fastest.min(took),
+            None => took,
+        };
         self.fastest = Some(fastest);
         let is_slow = took > 2 * fastest + PATIENCE;
         if is_slow && bytes > limits::SENT_AT_CLOSE_BYTES {
@@ -82,6 +87,17 @@ mod tests {
             let most = after(&sizes, 30 * MILLISECOND, 8 * MILLISECOND);
             assert!((limits::SENT_AT_CLOSE_BYTES..=32 << 10).contains(&most), "{most}");
         }
+    }
+
+    #[test]
+    fn a_line_that_has_become_longer_is_learned() {
+        let mut close = CloseBytes::default();
+        close.note(0, MILLISECOND);
+        close.note(60_000, 100 * MILLISECOND);
+        assert_eq!(close.most(), 30_000);
+        (0..50).for_each(|_| close.note(0, 100 * MILLISECOND));
+        close.note(close.most(), 105 * MILLISECOND);
+        assert_eq!(close.most(), 60_000);
     }
 
     #[test]

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pelago_data::{MayBlock, OpenKey};
+use parking_lot::Mutex;
+use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Handle, OpenFlags, OpenId, Reply, Request, SessionId,
-    WriteFlags, limits,
+    Bulk, Code, Context, Done, Error, Handle, InodeId, OpenFlags, OpenId, Reply, Request,
+    SessionId, WriteFlags, limits,
 };
 
 use super::writer::StayingFile;
@@ -67,15 +68,16 @@ impl Dispatcher {
         news: News,
     ) {
         let stays = &self.parts.sites.stays;
-        let size = self.parts.sites.stay_least_bytes as u32;
-        let read = self.parts.opens.read(open, 0, size, MayBlock::Yes, None);
+        let most = self.parts.sites.stay_least_bytes;
+        // Until the gate was closed another program may have made it longer.
+        let read = self.parts.opens.read(open, 0, most as u32 + 1, MayBlock::Yes, None);
+        let read = read.ok().map(|bytes| bytes.into_bytes()).filter(|bytes| bytes.len() <= most);
         let upstream = self.parts.sites.upstream(staying.home());
         let era = upstream.as_ref().ok().and_then(|it| it.bytes_era(open.session, open.open));
-        let (Ok(bytes), Ok(upstream), Some(era)) = (read, upstream, era) else {
+        let (Some(bytes), Ok(upstream), Some(era)) = (read, upstream, era) else {
             stays.open_gate(staying.node);
             return self.tell_news(news);
         };
-        let bytes = bytes.into_bytes();
         // Not held back: the node goes when the home has all of them. What this site knows under
         // the lease, that the file is empty, is not true any more.
         upstream.give_up_bytes(staying.file);
@@ -86,7 +88,7 @@ impl Dispatcher {
         let sent: Done =
             Box::new(move |result| match result.and_then(|it| whole(&it, length as u64)) {
                 Ok(()) => {
-                    if let Some(line) = line.upgrade() {
+                    if let Some(line) = line.upgrade().filter(|_| length > 0) {
                         line.note_answer(length, began.elapsed());
                     }
                     // Who waits is answered by the removal.
@@ -148,12 +150,15 @@ impl Dispatcher {
                     Err(error) => Err(error),
                 };
                 let comparing = Arc::clone(&this);
-                this.in_pool(move |invocation| {
-                    let is_same = match invocation {
-                        Invocation::Run => bytes.map(|bytes| comparing.has_bytes(&news, &bytes)),
-                        Invocation::Cancelled => Err(Code::Unavailable.into()),
-                    };
-                    comparing.sent_is_known(news, is_same, waiting);
+                this.in_pool(move |invocation| match (invocation, bytes) {
+                    (Invocation::Run, Ok(bytes)) => comparing.compare_sent(news, bytes, waiting),
+                    (Invocation::Run, Err(error)) => {
+                        comparing.sent_is_known(news, Err(error), waiting);
+                    }
+                    (Invocation::Cancelled, _) => {
+                        let stopped = Err(Code::Unavailable.into());
+                        comparing.sent_is_known(news, stopped, waiting);
+                    }
                 });
             });
             let size = limits::STAY_LEAST_BYTES as u32 + 1;
@@ -163,21 +168,47 @@ impl Dispatcher {
         upstream.ask(&context, Request::Open { node: file, flags, open }, Bulk::None, opened);
     }
 
-    /// Returns whether the node of these news has exactly these bytes. May read the disk.
-    fn has_bytes(&self, news: &News, bytes: &[u8]) -> bool {
-        let node = news.node;
+    /// Compares the bytes of a node with those that its file has at its home, while nothing changes
+    /// them here.
+    fn compare_sent(self: &Arc<Self>, news: News, bytes: Vec<u8>, waiting: Vec<OnTold>) {
+        let parked = Arc::new(Mutex::new(Some((bytes, waiting))));
+        let this = Arc::clone(self);
+        let of_quiet = Arc::clone(&parked);
+        let compare = move || {
+            let Some((bytes, waiting)) = of_quiet.lock().take() else { return };
+            let is_as_sent = this.parts.sites.stays.is_as_sent(news.node);
+            let is_same = match is_as_sent {
+                true => this.has_bytes(news.node, &bytes),
+                // Something was written after it was sent.
+                false => Ok(false),
+            };
+            this.sent_is_known(news, is_same, waiting);
+        };
+        let again = compare.clone();
+        let this = Arc::clone(self);
+        let quiet = Box::new(move || {
+            compare();
+            this.parts.sites.stays.open_gate(news.node);
+        });
+        if !self.parts.sites.stays.close_gate(news.node, quiet) {
+            // What has closed it waits for this telling, and lets nothing change meanwhile.
+            again();
+        }
+    }
+
+    /// Returns whether a node has exactly these bytes. May read the disk.
+    fn has_bytes(&self, node: InodeId, bytes: &[u8]) -> Result<bool, Error> {
         let open = OpenId(u64::MAX - COMPARING - node.counter());
         let key = OpenKey { session: SessionId::DIRECT, open };
         let opens = &self.parts.opens;
-        if opens.open(key, Handle::own(node), OpenFlags::READ, MayBlock::Yes).is_err() {
-            return false;
-        }
+        let opened = opens.open(key, Handle::own(node), OpenFlags::READ, MayBlock::Yes);
+        opened.map_err(of_op)?;
         let size = limits::STAY_LEAST_BYTES as u32 + 1;
         let here = opens.read(key, 0, size, MayBlock::Yes, None);
         if let Err(error) = opens.release(key, MayBlock::Yes) {
             tracing::debug!(?error, %node, "a node that was compared stays open");
         }
-        here.is_ok_and(|here| here.into_bytes() == bytes)
+        Ok(here.map_err(of_op)?.into_bytes() == bytes)
     }
 
     /// Ends these news of a file that was sent, once it is known whether its home has its bytes.
@@ -196,14 +227,17 @@ impl Dispatcher {
                 self.keep_stay(news.node);
                 Err(lost_bytes())
             }
-            Err(error) if error.code == Code::Stale => {
-                self.end_stay(news.node);
-                Ok(())
-            }
-            // It is told again.
+            // It is told again; only the answer to that says for good that the file is gone.
             Err(error) => Err(error),
         };
         self.end_news(news, None, answer, waiting);
+    }
+}
+
+fn of_op(error: OpError) -> Error {
+    match error {
+        OpError::Failed(error) => error,
+        OpError::WouldBlock => Code::Bug.into(),
     }
 }
 

@@ -98,6 +98,7 @@ impl Dispatcher {
     ) {
         let stays = &self.parts.sites.stays;
         let node = news.node;
+        stays.answer(node);
         let state = stays.row(node).map(|row| row.state);
         let answer = match (result, state) {
             // It was kept meanwhile.
