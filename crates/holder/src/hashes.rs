@@ -2,9 +2,10 @@
 //! and which blocks wait for them.
 //!
 //! The hash of a block says whether an older copy of it is what the server has now. Hashes are
-//! asked for in windows of [`limits::HASHED_BLOCKS`]: when a block of a window is needed, and of
-//! the next window once a reader is in the second half of one. So the server hashes little more
-//! than is read, and only the first window costs a reader a round trip.
+//! asked for in windows of [`limits::HASHED_BLOCKS`], the first of which is cut in two because many
+//! programs read only the head of a file: when a block of a window is needed, and of the next
+//! window once a reader is in the second half of one. So the server hashes little more than is
+//! read, and only the first windows cost a reader a round trip.
 //!
 //! A hash counts under one lease, whose number no other lease has: while it lasts, the block does
 //! not change. After its end nothing asks by this number any more.
@@ -15,6 +16,8 @@ use std::ops::Range;
 use pelago_wire::limits;
 
 const BLOCKS: u64 = limits::HASHED_BLOCKS as u64;
+/// Blocks of the first window of a file: as many as are fetched ahead of a reader.
+const FIRST: u64 = UNDER_WAY as u64;
 /// Requests for hashes under way with which none is asked for before it is needed.
 const UNDER_WAY: usize = limits::FETCH_AHEAD_BYTES / limits::FETCH_BLOCK_BYTES;
 
@@ -34,7 +37,7 @@ pub(crate) struct Hashes<P> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Window {
     lease: u64,
-    /// The first block is this number times [`limits::HASHED_BLOCKS`].
+    /// 0 and 1 are the two parts of the first [`limits::HASHED_BLOCKS`] blocks.
     number: u64,
 }
 
@@ -68,7 +71,7 @@ pub(crate) enum HashPath<P> {
 impl Window {
     /// Returns the window of a block.
     pub(crate) const fn of(lease: u64, block: u64) -> Self {
-        Self { lease, number: block / BLOCKS }
+        Self { lease, number: if block < FIRST { 0 } else { block / BLOCKS + 1 } }
     }
 
     pub(crate) const fn next(self) -> Self {
@@ -76,13 +79,20 @@ impl Window {
     }
 
     pub(crate) const fn blocks(self) -> Range<u64> {
-        let first = self.number.saturating_mul(BLOCKS);
-        first..first.saturating_add(BLOCKS)
+        match self.number {
+            0 => 0..FIRST,
+            1 => FIRST..BLOCKS,
+            number => {
+                let first = (number - 1).saturating_mul(BLOCKS);
+                first..first.saturating_add(BLOCKS)
+            }
+        }
     }
 
     /// Returns whether a block is in the second half of the window.
-    pub(crate) fn is_near_end(self, block: u64) -> bool {
-        block >= self.blocks().start + BLOCKS / 2
+    pub(crate) const fn is_near_end(self, block: u64) -> bool {
+        let Range { start, end } = self.blocks();
+        block >= start.midpoint(end)
     }
 }
 
@@ -201,11 +211,26 @@ mod tests {
             assert_eq!(path(&mut hashes, block, 1..9), HashPath::Here(block, hash(block)));
         }
         // Outside of what was asked for.
-        for block in [0, 9, 63] {
-            assert_eq!(path(&mut hashes, block, 0..64), HashPath::Unknown(block));
+        for block in [0, 9, 15] {
+            assert_eq!(path(&mut hashes, block, 0..16), HashPath::Unknown(block));
         }
         let next = Asking { window: window(64), blocks: 64..65 };
         assert_eq!(path(&mut hashes, 64, 64..65), HashPath::Waits(Some(next)));
+    }
+
+    #[test]
+    fn each_block_is_in_one_window() {
+        let mut at = Window::of(LEASE, 0);
+        let mut block = 0;
+        for _ in 0..5 {
+            let Range { start, end } = at.blocks();
+            assert_eq!(start, block);
+            assert!((start..end).all(|block| window(block) == at));
+            assert!(end - start <= BLOCKS);
+            block = end;
+            at = at.next();
+        }
+        assert_eq!(block, 4 * BLOCKS);
     }
 
     #[test]
@@ -249,7 +274,9 @@ mod tests {
     #[test]
     fn the_next_window_is_asked_for_once() {
         let mut hashes: Hashes<u64> = Hashes::default();
-        assert!(!window(31).is_near_end(31) && window(32).is_near_end(32));
+        for [block, half] in [[7, 8], [39, 40], [95, 96]] {
+            assert!(!window(block).is_near_end(block) && window(half).is_near_end(half));
+        }
         let next = window(40).next();
         let asking = Asking { window: next, blocks: 66..70 };
         assert_eq!(hashes.ahead(next, 66..70), Some(asking.clone()));
@@ -263,15 +290,16 @@ mod tests {
     fn hashes_are_bounded() {
         let mut hashes: Hashes<u64> = Hashes::default();
         let most = limits::HASH_WINDOWS as u64;
-        for number in 0..=most {
+        for number in 1..=most + 1 {
             let block = number * BLOCKS;
             path(&mut hashes, block, block..block + 1);
             let asking = Asking { window: window(block), blocks: block..block + 1 };
             hashes.answered(asking, Some(vec![hash(0)]));
         }
         assert_eq!(hashes.windows.len(), limits::HASH_WINDOWS);
-        assert_eq!(path(&mut hashes, BLOCKS, 0..0), HashPath::Here(BLOCKS, hash(0)));
-        assert!(matches!(path(&mut hashes, 0, 0..1), HashPath::Waits(Some(_))), "the oldest");
+        let second = 2 * BLOCKS;
+        assert_eq!(path(&mut hashes, second, 0..0), HashPath::Here(second, hash(0)));
+        assert!(matches!(path(&mut hashes, BLOCKS, 0..1), HashPath::Waits(Some(_))), "the oldest");
         // Those that no reader waits for are few.
         let far = |number: u64| Window { lease: LEASE, number: 1 << 20 | number };
         let asked = (0..100).filter_map(|number| hashes.ahead(far(number), 0..1)).count();
@@ -282,7 +310,7 @@ mod tests {
     fn no_block_is_too_far() {
         let mut hashes: Hashes<u64> = Hashes::default();
         let last = window(u64::MAX).next();
-        assert!(!last.blocks().is_empty());
+        assert!(last.blocks().start > 0);
         assert!(hashes.ahead(last, 0..1).is_some());
     }
 }

@@ -109,7 +109,8 @@ fn only_the_changed_blocks_of_a_new_version_are_fetched() {
     let moved = copied.moved();
     assert_eq!(moved, 2 * BLOCK as u64 + copied.hashes());
     assert!(moved < 2 << 20);
-    assert_eq!(copied.asked(), 2);
+    // Of the head, of the rest of the first 64, and of those after them.
+    assert_eq!(copied.asked(), 3);
     // All of it is a copy of the new version by then.
     copied.settle();
     let status = copied.offices.berlin.copies();
@@ -309,4 +310,18 @@ fn the_home_tells_hashes_of_its_own_files_to_sites_only() {
         let request = Request::Hashes { open, offset: 0, blocks: 1 };
         assert_eq!(ask(first, session, request).err(), Some(Code::AccessDenied));
     }
+}
+
+#[test]
+fn the_home_tells_no_hashes_of_bytes_that_are_elsewhere() {
+    let offices = Offices::new();
+    let node = offices.new_file("file", &content(1, 2 * BLOCK));
+    assert_eq!(offices.berlin.stays().files, 1);
+    let first = &offices.first;
+    let site = offices.line_to_first().session;
+    let open = OpenId(70);
+    ask(first, site, Request::Open { node, flags: OpenFlags::READ, open }).unwrap();
+    let request = Request::Hashes { open, offset: 0, blocks: 1 };
+    assert_eq!(ask(first, site, request).err(), Some(Code::Elsewhere));
+    ask(first, site, Request::Release { open }).unwrap();
 }
