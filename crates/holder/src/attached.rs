@@ -141,6 +141,7 @@ impl View {
             | Reply::Revoked { .. }
             | Reply::Unreached { .. }
             | Reply::Clock { .. }
+            | Reply::Hashes(_)
             | Reply::Servers(_) => {}
         }
     }

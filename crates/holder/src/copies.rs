@@ -1,6 +1,7 @@
 //! Copies of blocks that outlive the leases under which they were fetched.
 
 use std::fmt;
+use std::ops::Range;
 
 use pelago_wire::{Attr, InodeId, Time};
 
@@ -24,10 +25,24 @@ pub struct FileVersion {
 /// [`FETCH_BLOCK_BYTES`]: pelago_wire::limits::FETCH_BLOCK_BYTES
 pub trait Copies: Send + Sync {
     /// Returns whether there are probably copies of all these blocks of a file. Does no I/O.
-    fn has(&self, version: &FileVersion, blocks: std::ops::Range<u64>) -> bool;
+    fn has(&self, version: &FileVersion, blocks: Range<u64>) -> bool;
 
     /// Returns the copy of a block with this number of bytes, if there is one. May read a disk.
     fn block(&self, version: &FileVersion, block: u64, bytes: usize) -> Option<Vec<u8>>;
+
+    /// Returns the blocks within these, from the first to the last, of which there are probably
+    /// copies of another version of the file, with as many bytes as in this one. Does no I/O.
+    fn older(&self, version: &FileVersion, blocks: Range<u64>) -> Option<Range<u64>>;
+
+    /// Returns such a copy of a block with this number of bytes, if it has this BLAKE3 hash. May
+    /// read a disk.
+    fn older_block(
+        &self,
+        version: &FileVersion,
+        block: u64,
+        bytes: usize,
+        hash: &[u8; 32],
+    ) -> Option<Vec<u8>>;
 
     /// Takes a copy of a block, or does not. Does no I/O: it is called on a thread of the network.
     fn keep(&self, version: &FileVersion, block: u64, bytes: &[u8], lease: BlockLease);

@@ -11,7 +11,7 @@ use crate::clock;
 use crate::copies::{BlockLease, FileVersion};
 use crate::fetched::{Fetch, Landing, Range, ReadPath};
 use crate::holder::Holder;
-use crate::state::{FetchableRead, State, WaitingRead};
+use crate::state::{FetchableRead, NeededBlock, State, WaitingRead};
 
 /// Blocks that a read waits for, at most, before it goes to the server: twice those of the largest
 /// read, because a block may be dropped again before the last one is here.
@@ -20,7 +20,7 @@ const WAITS: usize = 2 * (limits::IO_BYTES / limits::FETCH_BLOCK_BYTES + 1);
 /// The next steps of reads, which are taken without the lock of the state.
 #[derive(Default)]
 struct Steps {
-    fetches: Vec<(FetchableRead, Fetch)>,
+    fetches: Vec<NeededBlock>,
     answers: Vec<(Done, Result<Reply, Error>)>,
     /// Reads that go to the server as they came.
     sent: Vec<WaitingRead>,
@@ -93,20 +93,7 @@ impl Holder {
 
     fn take_steps(self: &Arc<Self>, steps: Steps) {
         let Steps { fetches, answers, sent } = steps;
-        // Those that are not here are sent first: they take longer.
-        let copied: Vec<_> = fetches
-            .into_iter()
-            .filter_map(|(read, fetch)| match self.copy_of(&fetch) {
-                Some(bytes) => Some((fetch.number, bytes)),
-                None => {
-                    self.fetch(&read, &fetch);
-                    None
-                }
-            })
-            .collect();
-        for (number, bytes) in copied {
-            self.land(number, Landing::Copied(bytes), None);
-        }
+        self.take_blocks(fetches);
         for (done, answer) in answers {
             done(answer);
         }
@@ -116,12 +103,13 @@ impl Holder {
     }
 
     /// Returns the copy of a block, if there is one.
-    fn copy_of(&self, fetch: &Fetch) -> Option<Vec<u8>> {
+    pub(crate) fn copy_of(&self, fetch: &Fetch) -> Option<Vec<u8>> {
         self.copies.get()?.block(&fetch.version?, fetch.block(), fetch.bytes)
     }
 
-    /// Sends the request for a block, through the open of this read.
-    fn fetch(self: &Arc<Self>, read: &FetchableRead, fetch: &Fetch) {
+    /// Sends the request for a block, through the open of its read.
+    pub(crate) fn fetch(self: &Arc<Self>, needed: &NeededBlock) {
+        let NeededBlock { read, fetch } = needed;
         let number = fetch.number;
         let block = fetch.block();
         let copies = self.copies.get().zip(fetch.version);
@@ -146,7 +134,7 @@ impl Holder {
     }
 
     /// Returns the lease on a file that has this number.
-    fn block_lease(&self, ino: InodeId, number: u64) -> BlockLease {
+    pub(crate) fn block_lease(&self, ino: InodeId, number: u64) -> BlockLease {
         let holder = Weak::clone(&self.this);
         BlockLease::new(move || {
             let Some(holder) = holder.upgrade() else { return false };
@@ -167,7 +155,7 @@ impl Holder {
 
     /// Handles the end of the flight of a block. `late`: the error of a request that got no answer
     /// in time.
-    fn land(self: &Arc<Self>, number: u64, landing: Landing, late: Option<Error>) {
+    pub(crate) fn land(self: &Arc<Self>, number: u64, landing: Landing, late: Option<Error>) {
         let now = clock::monotonic();
         let mut steps = Steps::default();
         let mut state = self.state.lock();
@@ -187,7 +175,7 @@ impl Holder {
     }
 
     /// Sends a request without bytes, and calls `done` with its answer.
-    fn send_with(self: &Arc<Self>, context: &Context, request: Request, done: Done) {
+    pub(crate) fn send_with(self: &Arc<Self>, context: &Context, request: Request, done: Done) {
         let mut done = Some(done);
         let mut later = || -> Done { done.take().unwrap_or_else(|| Box::new(|_| {})) };
         let answer = self.send_in_order(context, request, Bulk::None, &mut later);
@@ -198,7 +186,7 @@ impl Holder {
 }
 
 /// Returns whether this is the error of a request that got no answer in time.
-const fn is_late(code: Code) -> bool {
+pub(crate) const fn is_late(code: Code) -> bool {
     matches!(code, Code::TimedOut | Code::HostDown)
 }
 
@@ -215,7 +203,7 @@ impl State {
             self.fetched.begin(version);
         }
         let (path, fetches) = self.fetched.read(read.range, size, read.is_copied, now);
-        steps.fetches.extend(fetches.into_iter().map(|fetch| (read, fetch)));
+        steps.fetches.extend(fetches.into_iter().map(|fetch| NeededBlock { read, fetch }));
         match path {
             ReadPath::Waits(number) => {
                 let waits = waiting.waits + 1;

@@ -184,7 +184,9 @@ impl Holder {
     /// not ended. Otherwise another session may have bytes of the file in its buffer: the server
     /// waits for those before it answers the report of the open, but not before it reads.
     fn reads_under_lease(&self, state: &State, request: &Request) -> bool {
-        let Request::Read { open, .. } = request else { return false };
+        let (Request::Read { open, .. } | Request::Hashes { open, .. }) = request else {
+            return false;
+        };
         state.opens.is_unreported_under(*open, state.changes.era())
             && !self.service.lease_left().is_zero()
     }

@@ -8,8 +8,9 @@
 //!
 //! A write goes through `holder` and `write_behind`, which buffers it in `dirty` and sends it
 //! later. `fetch` answers reads from blocks that were fetched ahead, as `fetched` plans, and from
-//! `copies` of them that outlive a lease. `open_files` has the opens, `reports` reports those to
-//! the server that it does not know. `state` is what all of them share, behind one lock.
+//! `copies` of them that outlive a lease. `take_over` takes copies of another version whose
+//! `hashes` are those of the server. `open_files` has the opens, `reports` reports those to the
+//! server that it does not know. `state` is what all of them share, behind one lock.
 //!
 //! [`Attached`] and [`Flat`] are services below a holder: a directory of a far volume as a tree of
 //! its own, and single files of one as the names of a directory.
@@ -37,6 +38,7 @@ mod dirty;
 mod fetch;
 mod fetched;
 mod flat;
+mod hashes;
 mod holder;
 mod leased_cache;
 mod listings;
@@ -49,5 +51,6 @@ mod reports;
 mod requests;
 mod stale;
 mod state;
+mod take_over;
 mod timer;
 mod write_behind;

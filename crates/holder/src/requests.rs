@@ -18,7 +18,7 @@ impl State {
     /// Prepares a request of this session that is about to be sent. What it changes is not cached
     /// from now on.
     pub(crate) fn send(&mut self, request: &mut Request, session: SessionId) -> SentRequest {
-        if let Request::Read { open, .. } = request
+        if let Request::Read { open, .. } | Request::Hashes { open, .. } = request
             && let Some(ino) = self.opens.inode_of(*open)
         {
             self.note_read(ino);

@@ -7,7 +7,8 @@ use pelago_wire::{Context, Done, InodeId, Reply, Request, Touched, WriteEra};
 
 use crate::changes::Changes;
 use crate::dirty::Dirty;
-use crate::fetched::{Fetched, Range};
+use crate::fetched::{Fetch, Fetched, Range};
+use crate::hashes::Hashes;
 use crate::leased_cache::LeasedCache;
 use crate::open_files::OpenFiles;
 use crate::read_ahead::ReadAhead;
@@ -26,6 +27,8 @@ pub(crate) struct State {
     pub(crate) read_ahead: ReadAhead,
     /// Bytes of files, for opens that only read.
     pub(crate) fetched: Fetched<WaitingRead>,
+    /// Hashes of blocks of which there are copies of other versions.
+    pub(crate) hashes: Hashes<NeededBlock>,
     /// No cache below keeps anything: files are fetched, and listings have attributes.
     pub(crate) is_only_cache: bool,
     /// Writes are buffered under leases. False until something sends them.
@@ -65,6 +68,12 @@ pub(crate) struct FetchableRead {
     pub(crate) range: Range,
     /// There are copies of all its blocks.
     pub(crate) is_copied: bool,
+}
+
+/// A block that a read needs, or will need.
+pub(crate) struct NeededBlock {
+    pub(crate) read: FetchableRead,
+    pub(crate) fetch: Fetch,
 }
 
 /// A read of a program that waits for its answer.

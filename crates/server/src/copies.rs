@@ -6,6 +6,9 @@
 //! what a crash has spoiled does not have its hash, and is fetched again. The files that were read
 //! least recently make room for others.
 //!
+//! When a file has changed, its copies are those of an older version. The blocks that its home
+//! still has stay and become copies of the new version; the others are overwritten.
+//!
 //! `index` says without I/O which blocks there are, `map` is the form of the file that remembers
 //! them, `worker` the thread that writes.
 
@@ -150,13 +153,40 @@ impl Copies for CopyStore {
 
     fn block(&self, version: &FileVersion, block: u64, bytes: usize) -> Option<Vec<u8>> {
         let hash = self.shared.index.lock().take(version, block)?;
-        let why = match self.shared.read(version.ino, block, bytes) {
-            Ok(read) if BlockHash::of(&read) == hash => return Some(read),
-            Ok(_) => "other bytes".to_owned(),
-            Err(error) => error.to_string(),
+        let is_it = |read: &[u8]| BlockHash::of(read) == hash;
+        let why = match self.shared.read_if(version.ino, block, bytes, is_it) {
+            Ok(read) => return Some(read),
+            Err(why) => why,
         };
         // The worker may have replaced the file meanwhile.
         if self.shared.index.lock().forget_block(version, block, hash) {
+            tracing::warn!(ino = %version.ino, block, why, "a copy is damaged, and fetched again");
+        }
+        None
+    }
+
+    fn older(&self, version: &FileVersion, blocks: Range<u64>) -> Option<Range<u64>> {
+        self.shared.index.lock().older(version, blocks)
+    }
+
+    fn older_block(
+        &self,
+        version: &FileVersion,
+        block: u64,
+        bytes: usize,
+        hash: &[u8; 32],
+    ) -> Option<Vec<u8>> {
+        let known = self.shared.index.lock().take_older(version, block)?;
+        if !known.begins(hash) {
+            return None;
+        }
+        // The whole hash: half of one does not stop two blocks that were made to have the same.
+        let is_it = |read: &[u8]| blake3::hash(read) == *hash;
+        let why = match self.shared.read_if(version.ino, block, bytes, is_it) {
+            Ok(read) => return Some(read),
+            Err(why) => why,
+        };
+        if self.shared.index.lock().forget_older(version, block, known) {
             tracing::warn!(ino = %version.ino, block, why, "a copy is damaged, and fetched again");
         }
         None
@@ -177,6 +207,24 @@ impl Copies for CopyStore {
 }
 
 impl Shared {
+    /// Reads a block of this number of bytes, if it is the right one.
+    ///
+    /// # Errors
+    /// The reason why it is not, for the log.
+    fn read_if(
+        &self,
+        ino: InodeId,
+        block: u64,
+        bytes: usize,
+        is_it: impl Fn(&[u8]) -> bool,
+    ) -> Result<Vec<u8>, String> {
+        match self.read(ino, block, bytes) {
+            Ok(read) if is_it(&read) => Ok(read),
+            Ok(_) => Err("other bytes".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     /// Reads a block of this number of bytes.
     fn read(&self, ino: InodeId, block: u64, bytes: usize) -> Result<Vec<u8>, CopyError> {
         let folder = self.folder.open_folder(FOLDER)?;

@@ -307,6 +307,14 @@ pub const FETCH_BLOCK_BYTES: usize = 256 << 10;
 pub const FETCH_AHEAD_BYTES: usize = 4 << 20;
 /// Fetched bytes of files of one other site that it keeps.
 pub const FETCHED_BYTES: usize = 16 << 20;
+/// Blocks of a file whose hashes the server of a site asks for with one request: their home reads
+/// as many for it.
+pub const HASHED_BLOCKS: usize = 64;
+/// Bytes of the smallest file of which only the changed blocks are fetched. A smaller one is
+/// fetched as a whole, which costs less than to ask for its hashes.
+pub const HASHED_FILE_BYTES: u64 = 2 << 20;
+/// Windows of [`HASHED_BLOCKS`] whose hashes a site keeps of the files of one other site.
+pub const HASH_WINDOWS: usize = 256;
 /// Files of other sites of which a site has copies on its disk.
 pub const COPIED_FILES: usize = 65_536;
 /// Blocks that wait to be written as copies; others are not kept.

@@ -507,6 +507,12 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
     }
+    Hashes { open } = "hashes" {
+        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::UsesGuarded, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
     Servers {} = "servers" {
         effect: Effect::None, subjects: Subjects::NONE, guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Nothing,

@@ -207,6 +207,9 @@ pub enum Reply {
         /// The version of the program, for people: at most [`crate::limits::TEXT_BYTES`].
         program: String,
     },
+    /// The BLAKE3 hashes of blocks of a file, in their order: at most
+    /// [`crate::limits::HASHED_BLOCKS`].
+    Hashes(Vec<[u8; 32]>),
     /// The servers of a shared store, each as KEY@HOST:PORT, at most
     /// [`crate::limits::STORE_SERVERS`] of [`crate::limits::SERVER_ADDRESS_BYTES`] each.
     Servers(Vec<String>),

@@ -545,6 +545,21 @@ pub enum Request {
     /// Reads the clock of a site's server, and the version of its program. Reply: `Clock`;
     /// `AccessDenied` in a session of no site.
     Clock,
+    /// Hashes blocks of an open file, each of [`limits::FETCH_BLOCK_BYTES`]: a site that has older
+    /// copies of them fetches those that have changed. Reply: `Hashes`, with fewer of them at the
+    /// end of the file; `Invalid` if no block begins at the offset, or too many are asked for;
+    /// `Busy` while the file is open for writing; `Elsewhere` if its bytes are at another site;
+    /// `AccessDenied` in a session of no site.
+    ///
+    /// [`limits::FETCH_BLOCK_BYTES`]: crate::limits::FETCH_BLOCK_BYTES
+    Hashes {
+        /// The open.
+        open: OpenId,
+        /// The offset of the first block.
+        offset: u64,
+        /// The number of blocks: at most [`crate::limits::HASHED_BLOCKS`].
+        blocks: u32,
+    },
     /// Lists the servers of the shared store: the one that answers, then the others in the order of
     /// their keys. Reply: `Servers`; `NotSupported` if the volume lies on none.
     Servers,
@@ -617,6 +632,7 @@ impl Request {
             | Self::PassRevocation { .. }
             | Self::CharterChanged
             | Self::Clock
+            | Self::Hashes { .. }
             | Self::Servers => {}
         }
     }
@@ -681,6 +697,7 @@ impl Request {
             | Self::GiveBytes { .. }
             | Self::DropBytes { .. }
             | Self::Clock
+            | Self::Hashes { .. }
             | Self::Servers => None,
         }
     }
@@ -701,7 +718,8 @@ impl Request {
             | Self::Read { open, .. }
             | Self::Write { open, .. }
             | Self::Allocate { open, .. }
-            | Self::Seek { open, .. } => each(open),
+            | Self::Seek { open, .. }
+            | Self::Hashes { open, .. } => each(open),
             Self::SetAttr { open, .. } => open.iter_mut().for_each(each),
             Self::CopyRange { from, to, .. } => {
                 each(from);

@@ -30,7 +30,6 @@ pub const FRAMES: &[Reserved] =
 /// Requests.
 pub const REQUESTS: &[Reserved] = &[
     range(43, 47, "credentials"),
-    one(63, "sites"),
     range(64, 71, "mirrors"),
     range(73, 79, "shared stores"),
     one(80, "CreateMany"),
@@ -46,7 +45,7 @@ pub const REQUESTS: &[Reserved] = &[
 pub const REPLIES: &[Reserved] = &[
     range(18, 19, "credentials"),
     range(22, 23, "credentials"),
-    range(29, 31, "sites"),
+    range(30, 31, "sites"),
     range(32, 39, "mirrors"),
     range(41, 47, "shared stores"),
     range(48, 55, "split directories"),
@@ -148,7 +147,7 @@ mod tests {
             decode_call(&body).unwrap_err()
         };
         assert_eq!(request(80), newer("the request's number", 80, "CreateMany"));
-        assert_eq!(request(63), newer("the request's number", 63, "sites"));
+        assert_eq!(request(64), newer("the request's number", 64, "mirrors"));
         let unknown = DecodeError::Unknown { what: "the request's number", number: 112 };
         assert_eq!(request(112), unknown);
     }

@@ -318,6 +318,8 @@ fn of_opens() -> impl Strategy<Value = Request> {
             |(open, offset, length, mode)| Request::Allocate { open, offset, length, mode }
         ),
         (open_id(), seek_from()).prop_map(|(open, from)| Request::Seek { open, from }),
+        (open_id(), any::<u64>(), any::<u32>())
+            .prop_map(|(open, offset, blocks)| Request::Hashes { open, offset, blocks }),
         (open_id(), any::<u64>(), open_id(), any::<u64>(), any::<u64>()).prop_map(
             |(from, from_offset, to, to_offset, length)| Request::CopyRange {
                 from,
@@ -473,6 +475,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         (vec("[a-z]{1,63}", 0..4), vec("[a-z]{1,63}", 0..4))
             .prop_map(|(away, refused)| Reply::Unreached { away, refused }),
         (time(), "\\PC{0,100}").prop_map(|(now, program)| Reply::Clock { now, program }),
+        vec(any::<[u8; 32]>(), 0..=limits::HASHED_BLOCKS).prop_map(Reply::Hashes),
         (option::of(vec(any::<u8>(), 0..1000)), any::<[u8; 32]>())
             .prop_map(|(text, revoked)| Reply::Charter { text, revoked }),
         (vec(passed_revocation(), 0..5), any::<[u8; 32]>(), any::<bool>()).prop_map(

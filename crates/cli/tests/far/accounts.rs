@@ -409,6 +409,9 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::GiveBytes => Request::GiveBytes { node: file, file: file.ino },
         Operation::DropBytes => Request::DropBytes { node: file, file: file.ino },
         Operation::Clock => Request::Clock,
+        Operation::Hashes => {
+            Request::Hashes { open: SHARED, offset: 0, blocks: limits::HASHED_BLOCKS as u32 }
+        }
         Operation::Servers => Request::Servers,
         Operation::Attach => {
             Request::Attach { chain: vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3] }

@@ -48,12 +48,21 @@ fn a_large_file_crosses_the_line_once() {
     assert_eq!(offices.sums(), [here.clone(), here]);
     let asked = offices.asked_from_there() - before;
     assert!(asked <= 8, "{asked}");
-    // A change at the home makes another version.
+    // A change at the home makes another version, of which one block and the hashes are fetched.
     let change =
         "printf new | dd of=$HOME/pelago/files/large bs=1 seek=9000000 conv=notrunc 2> /dev/null";
     offices.first.types(change);
+    let before = offices.asked_from_there();
     let [here, there] = offices.sums();
     assert_eq!(here, there);
+    let asked = offices.asked_from_there() - before;
+    assert!(asked <= 10, "{asked}");
+    // Another mode makes one, too, of which no block is fetched.
+    offices.first.types("chmod 640 ~/pelago/files/large");
+    let before = offices.asked_from_there();
+    assert_eq!(offices.sums()[1], there);
+    let asked = offices.asked_from_there() - before;
+    assert!(asked <= 10, "{asked}");
     offices.finish();
 }
 

@@ -27,6 +27,11 @@ impl BlockHash {
         first.copy_from_slice(&blake3::hash(block).as_bytes()[..16]);
         Self(first)
     }
+
+    /// Returns whether these are the first bytes of a hash.
+    pub(super) fn begins(self, hash: &[u8; 32]) -> bool {
+        hash.starts_with(&self.0)
+    }
 }
 
 /// The content of a map.

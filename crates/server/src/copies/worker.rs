@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pelago_holder::{BlockLease, FileVersion};
 use pelago_store::folder::Folder;
-use pelago_wire::InodeId;
+use pelago_wire::{InodeId, limits};
 use rustix::fs::{OFlags, statvfs};
 
 use super::index::block_bytes;
@@ -139,11 +139,10 @@ impl Worker {
             return;
         }
         // One that waits may have been read under an earlier lease, and need not count.
-        match self.write(&version, block, &bytes) {
+        let hash = BlockHash::of(&bytes);
+        match self.write(&version, block, &bytes, hash) {
             Ok(()) => {
                 self.is_failing = false;
-                self.shared.index.lock().note_written(&version, block);
-                let hash = BlockHash::of(&bytes);
                 let since = Instant::now();
                 self.waiting.push_back(Written { version, block, hash, lease, since });
             }
@@ -155,18 +154,45 @@ impl Worker {
         }
     }
 
-    fn write(&mut self, version: &FileVersion, block: u64, bytes: &[u8]) -> Result<(), CopyError> {
+    /// Writes a block, unless it is there since an earlier version.
+    fn write(
+        &mut self,
+        version: &FileVersion,
+        block: u64,
+        bytes: &[u8],
+        hash: BlockHash,
+    ) -> Result<(), CopyError> {
         let folder = self.shared.folder.create_folder(FOLDER)?;
-        if missing(&folder)? > 0 {
+        let shared = Arc::clone(&self.shared);
+        let is_here = || shared.index.lock().older_hash(version, block) == Some(hash);
+        if missing(&folder)? > 0 && !is_here() {
             return Err(CopyError::DiskIsFull);
         }
         if self.shared.index.lock().has_other(version) {
-            self.forget(&folder, version.ino);
+            self.renew(&folder, version);
+        }
+        if is_here() {
+            return Ok(());
         }
         let flags = OFlags::WRONLY | OFlags::CREATE;
         let file = folder.open_file(&bytes_name(version.ino), flags)?;
         file.write_all_at(bytes, block * BLOCK)?;
+        self.shared.index.lock().note_written(version, block);
         Ok(())
+    }
+
+    /// Makes the copies of a file those of an older version than this one. Those of a small file
+    /// are of no use then.
+    fn renew(&mut self, folder: &Folder, version: &FileVersion) {
+        if version.size < limits::HASHED_FILE_BYTES {
+            return self.forget(folder, version.ino);
+        }
+        self.waiting.retain(|written| written.version.ino != version.ino);
+        self.shared.index.lock().renew(version);
+        if let Err(error) = cut(folder, version) {
+            tracing::debug!(%error, "copies of an older version are not kept");
+            self.forget(folder, version.ino);
+        }
     }
 
     /// Makes copies of the blocks whose leases have lasted long enough.
@@ -238,6 +264,15 @@ impl Worker {
 fn missing(folder: &Folder) -> io::Result<u64> {
     let disk = statvfs(folder.proc_path())?;
     Ok((disk.f_blocks / FREE).saturating_sub(disk.f_bavail).saturating_mul(disk.f_frsize))
+}
+
+/// Gives the disk back what is after the end of a version of a file.
+fn cut(folder: &Folder, version: &FileVersion) -> Result<(), CopyError> {
+    let file = folder.open_file(&bytes_name(version.ino), OFlags::WRONLY)?;
+    if file.metadata()?.len() > version.size {
+        file.set_len(version.size)?;
+    }
+    Ok(())
 }
 
 /// A map that was read.

@@ -5,11 +5,14 @@ use pelago_meta::reply_cache::RequestKey;
 use pelago_meta::shard::Appended;
 use pelago_wire::{
     AllocateMode, Code, DataPath, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply, SeekFrom,
-    SessionId, SetAttr, WriteFlags,
+    SessionId, SetAttr, WriteFlags, limits,
 };
 
 use super::execute::Executor;
 use super::{ErrorReport, OpResult, Outcome};
+
+/// Bytes of a block that is hashed.
+const BLOCK: u64 = limits::FETCH_BLOCK_BYTES as u64;
 
 impl Executor<'_> {
     pub(super) fn create(
@@ -139,6 +142,43 @@ impl Executor<'_> {
             self.room.take(),
         )?;
         Ok(Reply::Data(bytes).into())
+    }
+
+    /// Hashes blocks of a file for another site's server. Always on a thread of the pool: many
+    /// blocks are read for one answer.
+    pub(super) fn hashes(&self, open: OpenId, offset: u64, blocks: u32) -> OpResult {
+        if self.parts.sites.of_session(self.context.session).is_none() {
+            return Err(Code::AccessDenied.into());
+        }
+        let is_too_many = blocks as usize > limits::HASHED_BLOCKS;
+        if blocks == 0 || is_too_many || !offset.is_multiple_of(BLOCK) {
+            return Err(Code::Invalid.into());
+        }
+        let key = self.key(open);
+        if self.parts.opens.has_writers(self.parts.opens.inode_of(key)?) {
+            return Err(Code::Busy.into());
+        }
+        if self.may_block == MayBlock::No {
+            return Err(OpError::WouldBlock);
+        }
+        let mut hashes = Vec::with_capacity(blocks as usize);
+        let mut room = vec![0; limits::FETCH_BLOCK_BYTES];
+        for block in 0..u64::from(blocks) {
+            let at = offset.saturating_add(block * BLOCK);
+            let size = BLOCK as u32;
+            let read = self.parts.opens.read(key, at, size, MayBlock::Yes, Some(&mut room));
+            let read = read.map_err(|error| match error {
+                // The answer that a read would get here is that of a line which is cut.
+                OpError::Failed(error) if error.code == Code::HostDown => Code::Elsewhere.into(),
+                error => error,
+            })?;
+            let bytes = read.room_bytes().map_or(read.as_bytes(), |length| &room[..length]);
+            if bytes.is_empty() {
+                break;
+            }
+            hashes.push(*blake3::hash(bytes).as_bytes());
+        }
+        Ok(Reply::Hashes(hashes).into())
     }
 
     pub(super) fn seek(&self, open: OpenId, from: SeekFrom) -> OpResult {

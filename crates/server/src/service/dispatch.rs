@@ -360,6 +360,7 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         | Request::GiveBytes { .. }
         | Request::DropBytes { .. }
         | Request::Clock
+        | Request::Hashes { .. }
         | Request::Servers => 0,
     };
     own + bytes.len()

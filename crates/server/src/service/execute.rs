@@ -169,6 +169,7 @@ impl Executor<'_> {
             Request::GiveBytes { node, file } => self.give_bytes(node.ino, *file),
             Request::DropBytes { node, file } => self.drop_bytes(node.ino, *file),
             Request::Clock => self.clock(),
+            Request::Hashes { open, offset, blocks } => self.hashes(*open, *offset, *blocks),
             Request::Servers => self.servers(),
         }
     }

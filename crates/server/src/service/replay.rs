@@ -96,6 +96,7 @@ impl Executor<'_> {
             | Request::GiveBytes { .. }
             | Request::DropBytes { .. }
             | Request::Clock
+            | Request::Hashes { .. }
             | Request::Servers => self.execute_new(request),
         }
     }

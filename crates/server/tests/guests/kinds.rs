@@ -87,7 +87,8 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::ReclaimLock
         | Operation::Write
         | Operation::Allocate
-        | Operation::CopyRange => Rule::NeverOnOpen,
+        | Operation::CopyRange
+        | Operation::Hashes => Rule::NeverOnOpen,
         Operation::Attach => Rule::Free,
         Operation::Revoke => Rule::OfOwnCredential,
         Operation::SiteAddress
@@ -126,7 +127,8 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::ReclaimLock
         | Operation::Write
         | Operation::Allocate
-        | Operation::CopyRange => about_open(operation, open),
+        | Operation::CopyRange
+        | Operation::Hashes => about_open(operation, open),
         Operation::Create
         | Operation::CreateUnnamed
         | Operation::MakeDir
@@ -199,6 +201,7 @@ fn about_open(operation: Operation, open: OpenId) -> Request {
         Operation::CopyRange => {
             Request::CopyRange { from: open, from_offset: 0, to: open, to_offset: 50, length: 4 }
         }
+        Operation::Hashes => Request::Hashes { open, offset: 0, blocks: 1 },
         other => panic!("{other:?} names no open"),
     }
 }

@@ -21,7 +21,7 @@ const SIZE: usize = 2 * limits::FETCH_BLOCK_BYTES + 1000;
 /// The bytes of a program's read.
 const READ: usize = 128 << 10;
 
-fn with_copies(copy_bytes: u64) -> Offices {
+pub(super) fn with_copies(copy_bytes: u64) -> Offices {
     Offices::with(Options { copy_bytes, ..options() })
 }
 
@@ -31,8 +31,8 @@ pub(super) fn content(seed: u8, size: usize) -> Vec<u8> {
 }
 
 /// The first site.
-struct Office<'a> {
-    first: &'a Server,
+pub(super) struct Office<'a> {
+    pub(super) first: &'a Server,
 }
 
 impl Office<'_> {
@@ -51,7 +51,7 @@ impl Office<'_> {
     }
 
     /// Writes bytes into a file.
-    fn write(&self, node: Handle, offset: u64, bytes: &[u8]) {
+    pub(super) fn write(&self, node: Handle, offset: u64, bytes: &[u8]) {
         let open = OpenId(900);
         let flags = OpenFlags::WRITE;
         ask(self.first, DIRECT, Request::Open { node, flags, open }).unwrap();
@@ -106,12 +106,12 @@ impl Offices {
         });
     }
 
-    fn copies(&self) -> PathBuf {
+    pub(super) fn copies(&self) -> PathBuf {
         berlin_dir(&self.folder).join("copies")
     }
 
     /// Ends the leases, as a cut line does.
-    fn lose_leases(&self) {
+    pub(super) fn lose_leases(&self) {
         self.cut(true);
         self.cut(false);
     }

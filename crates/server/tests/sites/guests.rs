@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use pelago_keynote::{Assertion, Charter, Grant, Principal, Revocation, RevocationSubject, policy};
 use pelago_server::{Options, Server};
 use pelago_wire::{
-    Code, Context, GuestGrant, GuestRefusal, Handle, LeasedAnswer, PassedRevocation, RecordedPeer,
-    Reply, Request, RequestId, SessionId, SessionRecord, SitePeer, limits,
+    Code, Context, GuestGrant, GuestRefusal, Handle, LeasedAnswer, OpenId, PassedRevocation,
+    RecordedPeer, Reply, Request, RequestId, SessionId, SessionRecord, SitePeer, limits,
 };
 
 use super::world::{
@@ -564,6 +564,7 @@ fn only_sites_ask_for_the_charter_and_only_the_first_one_is_asked() {
             Request::PassRevocation { sentence: b"garbage".to_vec(), end: 0 },
             Request::CharterChanged,
             Request::Clock,
+            Request::Hashes { open: OpenId(1), offset: 0, blocks: 1 },
         ]
     };
     for session in [client(&offices.first), SessionId::DIRECT] {

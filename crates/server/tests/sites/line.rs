@@ -45,6 +45,23 @@ pub(super) struct Ends {
     pub(super) holder: HolderOf,
     /// The next run of that server, and the session there.
     pub(super) moved: Arc<Mutex<Option<NextRun>>>,
+    /// Bytes of files and of their hashes that were answered.
+    pub(super) received: Arc<AtomicU64>,
+    /// What happens to requests for hashes.
+    pub(super) hashing: Arc<Mutex<Hashing>>,
+}
+
+/// What happens to requests for hashes.
+#[derive(Default)]
+pub(super) struct Hashing {
+    /// The requests that were sent.
+    pub(super) asked: Vec<Request>,
+    /// The error that answers them.
+    pub(super) error: Option<Code>,
+    /// Done once, before one is carried out.
+    pub(super) before: Option<Box<dyn FnOnce() + Send>>,
+    /// Done once, after one was carried out and before it is answered.
+    pub(super) after: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// A later run of the server at the other end.
@@ -103,6 +120,18 @@ impl Line {
             Err(error) => return done(Err(error), Granted::default()),
         };
         let context = Context { session: *session, mutation, origin, ..*context };
+        let is_hashing = matches!(request, Request::Hashes { .. });
+        if is_hashing {
+            let mut hashing = self.0.hashing.lock();
+            hashing.asked.push(request.clone());
+            let before = hashing.before.take();
+            let error = hashing.error;
+            drop(hashing);
+            before.into_iter().for_each(|before| before());
+            if let Some(code) = error {
+                return done(Err(code.into()), Granted::default());
+            }
+        }
         let is_step = matches!(
             request,
             Request::AddDir { .. }
@@ -126,7 +155,14 @@ impl Line {
         let since = service.lease_moment();
         let changed = service.changed_node(*session, &request);
         let answering = Arc::clone(&service);
+        let received = Arc::clone(&self.0.received);
+        let hashing = Arc::clone(&self.0.hashing);
         let answered = move |mut result: Result<Reply, Error>| {
+            received.fetch_add(bytes_of(&result), Ordering::AcqRel);
+            if is_hashing {
+                let after = hashing.lock().after.take();
+                after.into_iter().for_each(|after| after());
+            }
             if let Some(code) = lost {
                 return done(Err(code.into()), Granted::default());
             }
@@ -163,6 +199,15 @@ impl Line {
 /// Returns whether a request has all bytes of a small new file, which go home with its close.
 fn sends_all(request: &Request) -> bool {
     matches!(request, Request::Write { flags, .. } if flags.commit && flags.behind.is_some())
+}
+
+/// Returns the bytes of a file, or of hashes of them, in an answer.
+fn bytes_of(result: &Result<Reply, Error>) -> u64 {
+    match result {
+        Ok(Reply::Data(bytes)) => bytes.as_bytes().len() as u64,
+        Ok(Reply::Hashes(hashes)) => 32 * hashes.len() as u64,
+        _ => 0,
+    }
 }
 
 impl Service for Line {

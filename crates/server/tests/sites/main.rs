@@ -9,6 +9,7 @@ mod conflicts;
 mod copies;
 mod elsewhere;
 mod guests;
+mod hashes;
 mod joining;
 mod leases;
 mod line;

@@ -94,6 +94,8 @@ impl Three {
                 losing: Arc::default(),
                 holder: Arc::default(),
                 moved: Arc::default(),
+                received: Arc::default(),
+                hashing: Arc::default(),
             };
             let holder = Arc::clone(&ends.holder);
             routes[to].upgrade()?.holders.lock().insert(ends.session, holder);

@@ -123,6 +123,8 @@ impl Offices {
             losing: Arc::clone(&losing),
             holder: Arc::default(),
             moved: Arc::default(),
+            received: Arc::default(),
+            hashing: Arc::default(),
         };
         let lines = [
             line(&first, to_first.unwrap(), &sent),

@@ -134,6 +134,32 @@ impl Field for SiteNames {
     }
 }
 
+/// The hashes of blocks of a file: their number as u16, and each of them.
+pub(crate) enum BlockHashes {}
+
+impl Field for BlockHashes {
+    type Value = Vec<[u8; 32]>;
+    const MOST: usize = u16::MOST + limits::HASHED_BLOCKS * <[u8; 32]>::MOST;
+
+    fn put(value: &Vec<[u8; 32]>, out: &mut Vec<u8>) -> Result<(), Error> {
+        if value.len() > limits::HASHED_BLOCKS {
+            return Err(Code::Bug.into());
+        }
+        u16::put(&u16::try_from(value.len()).map_err(|_| Code::Bug)?, out)?;
+        value.iter().for_each(|hash| out.extend_from_slice(hash));
+        Ok(())
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Vec<[u8; 32]>, DecodeError> {
+        let number = from.length::<u16>(limits::HASHED_BLOCKS)?;
+        let mut all = Vec::with_capacity(number);
+        for _ in 0..number {
+            all.push(from.array()?);
+        }
+        Ok(all)
+    }
+}
+
 /// Returns the bytes of a chain of credentials in a message: those of its texts, of the length
 /// before each, and of their number. A chain with more than [`limits::CHAIN_BYTES`] is not sent.
 #[must_use]

@@ -8,7 +8,9 @@ use super::fields::{
     Address, BulkBytes, CharterText, RevokedParts, Sentence, SiteListText, Target, Text, XattrName,
     XattrValue,
 };
-use super::lists::{Credentials, DirEntries, PassedRevocations, ServerAddresses, SiteNames};
+use super::lists::{
+    BlockHashes, Credentials, DirEntries, PassedRevocations, ServerAddresses, SiteNames,
+};
 use super::{MOST_ANSWER_START, MOST_CALLER};
 use crate::access::AccessPage;
 use crate::attr::{Attr, FileKind, NewMode, SetAttr, Time};
@@ -171,6 +173,7 @@ requests! {
     60 GiveBytes { node: Handle, file: InodeId } -> Attr;
     61 DropBytes { node: Handle, file: InodeId } -> Done;
     62 Clock {} -> Clock;
+    63 Hashes { open: OpenId, offset: u64, blocks: u32 } -> Hashes;
     72 Servers {} -> Servers;
 }
 
@@ -253,6 +256,7 @@ replies! {
     26 Revoked { revocations: PassedRevocations, differing: [u8; 32], more: bool };
     27 Unreached { away: SiteNames, refused: SiteNames };
     28 Clock { now: Time, program: Text };
+    29 Hashes(hashes: BlockHashes);
     40 Servers(servers: ServerAddresses);
 }
 

@@ -212,6 +212,7 @@ fn others() -> Vec<Case> {
         (of_servers, Request::GiveBytes { node: DIR, file: InodeId::ROOT }),
         (of_servers, Request::DropBytes { node: DIR, file: InodeId::ROOT }),
         (of_servers, Request::Clock),
+        (of_servers, Request::Hashes { open: OPEN, offset: 0, blocks: 1 }),
         (of_servers, Request::Servers),
     ];
     to_read.into_iter().chain(to_write).chain(unlocked).chain(rest).collect()

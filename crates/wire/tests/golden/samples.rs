@@ -341,6 +341,7 @@ fn searches() -> Vec<(&'static str, Request)> {
         ("", Request::GiveBytes { node: NODE, file: NODE.ino }),
         ("", Request::DropBytes { node: NODE, file: NODE.ino }),
         ("", Request::Clock),
+        ("", Request::Hashes { open: OpenId(7), offset: 1 << 24, blocks: 64 }),
         ("", Request::Servers),
     ]
 }
@@ -476,6 +477,7 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
                 program: "0.1.0".to_owned(),
             },
         ),
+        ("", Reply::Hashes(vec![[3; 32], [4; 32]])),
     ]
 }
 

@@ -120,6 +120,7 @@ impl Subject {
             | Request::Access { .. }
             | Request::Audited { .. }
             | Request::Clock
+            | Request::Hashes { .. }
             | Request::Servers => return None,
         })
     }

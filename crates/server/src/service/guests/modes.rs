@@ -119,6 +119,7 @@ impl UserModes<'_> {
             | Request::GiveBytes { .. }
             | Request::DropBytes { .. }
             | Request::Clock
+            | Request::Hashes { .. }
             | Request::Servers => Ok(()),
         }
     }
