@@ -141,6 +141,7 @@ impl View {
             | Reply::Revoked { .. }
             | Reply::Unreached { .. }
             | Reply::Clock { .. }
+            | Reply::Token(_)
             | Reply::Servers(_) => {}
         }
     }

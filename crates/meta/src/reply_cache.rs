@@ -302,6 +302,7 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Revoked { .. }
         | Reply::Unreached { .. }
         | Reply::Clock { .. }
+        | Reply::Token(_)
         | Reply::Servers(_) => return None,
     };
     let mut out = Vec::with_capacity(192);

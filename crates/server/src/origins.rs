@@ -431,6 +431,7 @@ fn copy(reply: &Reply) -> Option<Reply> {
         | Reply::Revoked { .. }
         | Reply::Unreached { .. }
         | Reply::Clock { .. }
+        | Reply::Token(_)
         | Reply::Servers(_) => return None,
     };
     copy.attrs_mut().into_iter().for_each(|attr| attr.volatile = true);

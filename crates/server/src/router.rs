@@ -64,7 +64,9 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         | Request::SetBytes { .. }
         | Request::GiveBytes { .. }
         | Request::DropBytes { .. }
-        | Request::Clock => SiteRule::FromSite,
+        | Request::Clock
+        | Request::RenewToken { .. }
+        | Request::KeepToken { .. } => SiteRule::FromSite,
         Request::RemoveNamedDir { dir, parent, name } => {
             SiteRule::RemoveNamedDir { dir: *dir, parent: *parent, name }
         }

@@ -13,7 +13,7 @@ mod numbers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -52,15 +52,17 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    /// `copies`: the place for copies of what is fetched there, if there is one.
+    /// `copies`: the place for copies of what is fetched there, if there is one. `is_outdated`:
+    /// becomes true once nothing may go to other sites any more.
     pub(crate) fn new(
         service: Arc<dyn LeasedService>,
         copies: Option<Arc<dyn Copies>>,
         stays: &Arc<Stays>,
         all_stale_answers: &Arc<AtomicU64>,
+        is_outdated: Arc<AtomicBool>,
         timeout: Duration,
     ) -> Self {
-        let line = Arc::new(Line::new(service, timeout));
+        let line = Arc::new(Line::new(service, is_outdated, timeout));
         let holder = Holder::new(Arc::clone(&line) as Arc<dyn LeasedService>);
         holder.set_only_cache();
         holder.set_deadline(timeout);

@@ -11,6 +11,7 @@ use crate::id::{Cookie, Handle, InodeId};
 use crate::lock::FileLock;
 use crate::name::Name;
 use crate::search::{SearchPage, TagPage};
+use crate::site_token::SiteToken;
 
 /// A file, as a lookup finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,6 +208,8 @@ pub enum Reply {
         /// The version of the program, for people: at most [`crate::limits::TEXT_BYTES`].
         program: String,
     },
+    /// The token that the asking site shows from now on.
+    Token(SiteToken),
     /// The servers of a shared store, each as KEY@HOST:PORT, at most
     /// [`crate::limits::STORE_SERVERS`] of [`crate::limits::SERVER_ADDRESS_BYTES`] each.
     Servers(Vec<String>),

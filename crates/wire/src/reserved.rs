@@ -31,7 +31,7 @@ pub const FRAMES: &[Reserved] =
 pub const REQUESTS: &[Reserved] = &[
     range(43, 47, "credentials"),
     one(63, "sites"),
-    range(64, 71, "mirrors"),
+    range(66, 71, "mirrors"),
     range(73, 79, "shared stores"),
     one(80, "CreateMany"),
     range(81, 95, "split directories"),
@@ -46,7 +46,8 @@ pub const REQUESTS: &[Reserved] = &[
 pub const REPLIES: &[Reserved] = &[
     range(18, 19, "credentials"),
     range(22, 23, "credentials"),
-    range(29, 31, "sites"),
+    one(29, "sites"),
+    one(31, "sites"),
     range(32, 39, "mirrors"),
     range(41, 47, "shared stores"),
     range(48, 55, "split directories"),
@@ -58,7 +59,7 @@ pub const REPLIES: &[Reserved] = &[
 pub const ERRORS: &[Reserved] = &[one(38, "Moved")];
 
 /// Codes of refusals.
-pub const REFUSALS: &[Reserved] = &[one(15, "Older")];
+pub const REFUSALS: &[Reserved] = &[];
 
 /// Codes of closings.
 pub const CLOSINGS: &[Reserved] = &[];

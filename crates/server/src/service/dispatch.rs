@@ -360,6 +360,8 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         | Request::GiveBytes { .. }
         | Request::DropBytes { .. }
         | Request::Clock
+        | Request::RenewToken { .. }
+        | Request::KeepToken { .. }
         | Request::Servers => 0,
     };
     own + bytes.len()

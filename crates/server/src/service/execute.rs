@@ -163,6 +163,8 @@ impl Executor<'_> {
             Request::GiveBytes { node, file } => self.give_bytes(node.ino, *file),
             Request::DropBytes { node, file } => self.drop_bytes(node.ino, *file),
             Request::Clock => self.clock(),
+            Request::RenewToken { token } => self.renew_token(token),
+            Request::KeepToken { token } => self.keep_token(token),
             Request::Servers => self.servers(),
         }
     }

@@ -96,6 +96,8 @@ impl Executor<'_> {
             | Request::GiveBytes { .. }
             | Request::DropBytes { .. }
             | Request::Clock
+            | Request::RenewToken { .. }
+            | Request::KeepToken { .. }
             | Request::Servers => self.execute_new(request),
         }
     }

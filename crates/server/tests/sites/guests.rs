@@ -10,7 +10,7 @@ use pelago_keynote::{Assertion, Charter, Grant, Principal, Revocation, Revocatio
 use pelago_server::{Options, Server};
 use pelago_wire::{
     Code, Context, GuestGrant, GuestRefusal, Handle, LeasedAnswer, PassedRevocation, RecordedPeer,
-    Reply, Request, RequestId, SessionId, SessionRecord, SitePeer, limits,
+    Reply, Request, RequestId, SessionId, SessionRecord, SitePeer, SiteToken, limits,
 };
 
 use super::world::{
@@ -564,6 +564,8 @@ fn only_sites_ask_for_the_charter_and_only_the_first_one_is_asked() {
             Request::PassRevocation { sentence: b"garbage".to_vec(), end: 0 },
             Request::CharterChanged,
             Request::Clock,
+            Request::RenewToken { token: SiteToken::NONE },
+            Request::KeepToken { token: SiteToken::NONE },
         ]
     };
     for session in [client(&offices.first), SessionId::DIRECT] {

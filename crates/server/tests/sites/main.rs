@@ -20,4 +20,5 @@ mod stays;
 mod stays_at_risk;
 mod storm;
 mod three;
+mod tokens;
 mod world;

@@ -25,6 +25,7 @@ use crate::reply::{DataPath, Entry, Reply, VolumeStats};
 use crate::request::Request;
 use crate::reserved;
 use crate::search::{Search, SearchPage, TagPage, Tags};
+use crate::site_token::SiteToken;
 
 macro_rules! requests {
     ($($number:literal $name:ident { $($field:ident: $type:ty),* } -> $reply:ident;)+) => {
@@ -171,6 +172,8 @@ requests! {
     60 GiveBytes { node: Handle, file: InodeId } -> Attr;
     61 DropBytes { node: Handle, file: InodeId } -> Done;
     62 Clock {} -> Clock;
+    64 RenewToken { token: SiteToken } -> Token;
+    65 KeepToken { token: SiteToken } -> Done;
     72 Servers {} -> Servers;
 }
 
@@ -253,6 +256,7 @@ replies! {
     26 Revoked { revocations: PassedRevocations, differing: [u8; 32], more: bool };
     27 Unreached { away: SiteNames, refused: SiteNames };
     28 Clock { now: Time, program: Text };
+    30 Token(token: SiteToken);
     40 Servers(servers: ServerAddresses);
 }
 

@@ -8,9 +8,11 @@ use pelago_wire::{
     DenialCause, DeniedRight, DirEntry, Entry, FileKind, FileLock, GuestAccess, Handle, Hit,
     InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
     PassedRevocation, PlaceFlags, Recalled, RenameFlags, Replayed, Reply, Request, Search,
-    SearchAt, SearchPage, SearchPlace, SeekFrom, SessionId, SetAttr, SetTime, TagPage, Tags, Time,
-    Touched, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
+    SearchAt, SearchPage, SearchPlace, SeekFrom, SessionId, SetAttr, SetTime, SiteToken, TagPage,
+    Tags, Time, Touched, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
 };
+
+const TOKEN: SiteToken = SiteToken { number: 0x0102_0304_0506_0708, random: [9; 16] };
 
 const NODE: Handle = Handle::at(
     InodeId::from_raw(0x0102_0304_0506_0708),
@@ -341,6 +343,8 @@ fn searches() -> Vec<(&'static str, Request)> {
         ("", Request::GiveBytes { node: NODE, file: NODE.ino }),
         ("", Request::DropBytes { node: NODE, file: NODE.ino }),
         ("", Request::Clock),
+        ("", Request::RenewToken { token: TOKEN }),
+        ("", Request::KeepToken { token: TOKEN }),
         ("", Request::Servers),
     ]
 }
@@ -476,6 +480,7 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
                 program: "0.1.0".to_owned(),
             },
         ),
+        ("", Reply::Token(TOKEN)),
     ]
 }
 

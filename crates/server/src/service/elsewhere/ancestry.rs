@@ -120,6 +120,8 @@ impl Subject {
             | Request::Access { .. }
             | Request::Audited { .. }
             | Request::Clock
+            | Request::RenewToken { .. }
+            | Request::KeepToken { .. }
             | Request::Servers => return None,
         })
     }

@@ -119,6 +119,8 @@ impl UserModes<'_> {
             | Request::GiveBytes { .. }
             | Request::DropBytes { .. }
             | Request::Clock
+            | Request::RenewToken { .. }
+            | Request::KeepToken { .. }
             | Request::Servers => Ok(()),
         }
     }
