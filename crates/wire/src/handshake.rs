@@ -308,7 +308,7 @@ codes! {
         NoAccess = 13, "the server grants this key nothing by what it presented";
         /// The key is not that of a site of the volume, and was not invited as one.
         NotInvited = 14, "the server has not invited this site";
-        /// The folder of the site that asks is a copy, or older than what the server has seen of it.
+        /// The folder of the site that asks is a copy, or older than the server has seen of it.
         Older = 15, "the folder of this office is a copy, or an older one";
         /// The folder is of a volume whose mirror was promoted: that is the primary now.
         NotPrimary = 16, "another folder is the primary of this volume now";

@@ -62,7 +62,7 @@ pub(crate) struct SiteLine {
     pub(crate) stale_answers: u64,
     /// The number of own directories whose names the site is to add or to remove.
     pub(crate) unfinished: u64,
-    /// Milliseconds since a folder of it was refused that is a copy, or an older one; `None` if none
+    /// Milliseconds since a folder of it was refused that is a copy or an older one; `None` if none
     /// was lately.
     pub(crate) older_ms: Option<u64>,
     /// The number of the last token that it has given to this site.

@@ -131,6 +131,11 @@ fn of_a_folder_and_its_copy_one_is_cut_off() {
 fn an_older_folder_of_the_first_office_is_cut_off_too() {
     let Some(offices) = Offices::new() else { return };
     let Offices { first, berlin, .. } = &offices;
+    // It asks an office that has joined for a token once it asks for something else.
+    berlin.types("mkdir ~/berlin/files/berlin");
+    until("the first office has asked", || {
+        tried(first, "touch ~/pelago/files/berlin/of-first").code == Some(0)
+    });
     until("both have tokens", || token(berlin, "berlin") > 0 && token(first, "pelago") > 0);
     let before = token(first, "pelago");
     first.types("pelago unmount -V ~/pelago --timeout 100");

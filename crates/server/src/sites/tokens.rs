@@ -369,8 +369,8 @@ impl Sites {
         renew(&Arc::downgrade(self), site)
     }
 
-    /// Returns the sites whose tokens are to be renewed. One that has joined later may not know this
-    /// one yet, and would refuse it: it is asked once another request has gone there.
+    /// Returns the sites whose tokens are to be renewed. One that has joined since may not know
+    /// this one, and would refuse it: it is asked once another request has gone there.
     fn due(&self) -> Vec<u16> {
         if self.is_outdated() {
             return Vec::new();
