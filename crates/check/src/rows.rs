@@ -4,8 +4,8 @@
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
     AncestryRow, CachedReply, HighWater, Identity, IndexCommits, Inline, IntentRow, MirrorRow,
-    Moved, NameRow, Orphan, ParentPointer, RevocationRow, Row, SiteListRow, SiteRow, StayRow,
-    Writing, Xattr, XattrNames,
+    Moved, NameRow, Orphan, ParentPointer, RevocationRow, Row, SiteListRow, SiteRow, SiteTokensRow,
+    StayRow, Writing, Xattr, XattrNames,
 };
 use pelago_store::table;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -117,6 +117,9 @@ impl Check<'_> {
                 }
                 Some(Key::Volume { row: key::VolumeRow::SiteList }) => {
                     SiteListRow::decode(value).is_ok()
+                }
+                Some(Key::Volume { row: key::VolumeRow::SiteTokens(_) }) => {
+                    SiteTokensRow::decode(value).is_ok()
                 }
                 Some(Key::Volume { row: key::VolumeRow::Mirror }) => {
                     MirrorRow::decode(value).is_ok()

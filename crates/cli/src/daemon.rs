@@ -157,6 +157,9 @@ impl Daemon {
             }
             return Err(failure);
         }
+        if !plan.read_only {
+            server.keep_tokens();
+        }
         let started = Served::start(plan, &folder, &server, neighbours);
         let started = started.and_then(|parts| {
             let control = open_control(&folder, &parts, events.stop())?;

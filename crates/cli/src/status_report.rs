@@ -83,6 +83,9 @@ pub(crate) struct UpReport {
     pub(crate) no_ring: Option<String>,
     /// The reason why there is never a search index; `None` if there may be one.
     pub(crate) no_index: Option<String>,
+    /// What is told if the folder is a copy, or older than another site has seen of it; `None` if
+    /// it is not known to be one.
+    pub(crate) outdated: Option<String>,
     /// The guard of the mount; `None` without a mount.
     pub(crate) guard: Option<GuardReport>,
     /// The start of this run, in seconds since 1970.
@@ -371,6 +374,7 @@ impl UpReport {
             },
             no_ring: Some("switched off".to_owned()),
             no_index: Some("built without".to_owned()),
+            outdated: Some("this folder is a copy".to_owned()),
             guard: Some(GuardReport::Missing("it was killed".to_owned())),
             since: 1_800_000_000,
             durability: DurabilityReport {

@@ -142,6 +142,7 @@ impl View {
             | Reply::Unreached { .. }
             | Reply::Clock { .. }
             | Reply::Hashes(_)
+            | Reply::Token(_)
             | Reply::Servers(_) => {}
         }
     }

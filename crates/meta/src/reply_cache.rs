@@ -303,6 +303,7 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Unreached { .. }
         | Reply::Clock { .. }
         | Reply::Hashes(_)
+        | Reply::Token(_)
         | Reply::Servers(_) => return None,
     };
     let mut out = Vec::with_capacity(192);

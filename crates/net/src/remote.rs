@@ -12,7 +12,7 @@ use std::{fmt, thread};
 
 use pelago_wire::{
     Bulk, Context, Done, Error, Granted, LeaseHolder, LeasedDone, LeasedService, OpenId, Reply,
-    Request, Service, SessionId, Then, codec,
+    Request, Service, SessionId, SitePass, Then, codec,
 };
 
 use crate::key::PrivateKey;
@@ -103,6 +103,8 @@ pub struct SiteRole {
     pub wanted: u16,
     /// The sentence of an invitation, for a site that may not have joined yet.
     pub invitation: Option<Vec<u8>>,
+    /// The tokens that it shows, by which the other server notices an older folder.
+    pub pass: Arc<dyn SitePass>,
 }
 
 /// The options of a client.

@@ -33,7 +33,7 @@ use crate::link::{Bytes, Link};
 use crate::reactor::{Handler, Mailbox, Reactor};
 use crate::reverse::ReverseConnections;
 use crate::session::{Peer, Session, SessionStatus, Violation};
-use crate::sessions::{Sessions, no_access, not_invited, refused, unknown_role};
+use crate::sessions::{Sessions, no_access, refused, site_refused, unknown_role};
 use crate::strangers::{Source, Strangers, Ticket};
 use crate::stream::Stream;
 use crate::tls;
@@ -346,7 +346,7 @@ impl Connection {
         };
         sessions.expect_served(hello)?;
         let admitted = sessions.service.admit_site(key.as_bytes(), None);
-        let peer = admitted.map_err(not_invited)?;
+        let peer = admitted.map_err(site_refused)?;
         let detached = link.detach().ok_or_else(|| refused(RefusalCode::NotPelago))?;
         connections.offer(peer.site, detached);
         Ok(())
@@ -382,10 +382,14 @@ impl Connection {
     ) -> ControlFlow<()> {
         let sessions = &self.shared.sessions;
         let joined = match (frame.header.kind, Present::decode(&frame.body)) {
-            (FrameKind::Present, Ok(Present { chain })) if hello.role == Hello::SITE => {
-                let invitation = chain.first().map(Vec::as_slice);
-                let admitted = sessions.service.admit_site(key.as_bytes(), invitation);
-                let peer = admitted.map_err(not_invited);
+            (FrameKind::Present, Ok(present)) if hello.role == Hello::SITE => {
+                let presented = present.of_site_hello();
+                let peer =
+                    presented.map_err(|_| refused(RefusalCode::NotPelago)).and_then(|presented| {
+                        let admitted =
+                            sessions.service.admit_site(key.as_bytes(), Some(&presented));
+                        admitted.map_err(site_refused)
+                    });
                 peer.and_then(|peer| sessions.hello(hello, Peer::Site(peer), link))
             }
             (FrameKind::Present, Ok(Present { chain })) if !chain.is_empty() => {

@@ -10,8 +10,8 @@ use parking_lot::{Mutex, RwLock};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    Context, Error, GuestGrant, GuestRefusal, RequestId, SessionId, SessionService, SiteRefusal,
-    limits, reserved, version,
+    Context, Error, GuestGrant, GuestRefusal, OlderFolder, RequestId, SessionId, SessionService,
+    SiteRefusal, limits, reserved, version,
 };
 
 use crate::clients::list::ClientList;
@@ -331,7 +331,7 @@ impl Sessions {
                 && !self.service.is_site(&peer)
                 && !session.is_answering()
             {
-                self.end(&session, "its site has left the volume");
+                self.end(&session, "its site is not served any more");
                 continue;
             }
             if !is_starting {
@@ -489,8 +489,15 @@ fn millis(time: Duration) -> u32 {
 }
 
 /// Returns the refusal of a site.
-pub(crate) fn not_invited(why: SiteRefusal) -> Refused {
-    Refused { text: why.0, ..refused(RefusalCode::NotInvited) }
+pub(crate) fn site_refused(why: SiteRefusal) -> Refused {
+    let (code, text) = match why {
+        SiteRefusal::NotInvited(text) => (RefusalCode::NotInvited, text),
+        SiteRefusal::Older { folder: OlderFolder::OfAsker, text } => (RefusalCode::Older, text),
+        SiteRefusal::Older { folder: OlderFolder::OfAnswerer, text } => {
+            (RefusalCode::Outdated, text)
+        }
+    };
+    Refused { text, ..refused(code) }
 }
 
 /// Returns the refusal of a guest.

@@ -19,7 +19,8 @@ use pelago_net::{
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Hello, RefusalCode};
 use pelago_wire::{
-    Bulk, Code, Context, Error, OpenId, Reply, Request, RequestId, Service as _, SessionService,
+    Bulk, Code, Context, Error, OlderFolder, OpenId, Reply, Request, RequestId, Service as _,
+    SessionService, ShownTokens, SitePass,
 };
 use rustls::StreamOwned;
 
@@ -85,10 +86,29 @@ impl First {
         let options = RemoteOptions {
             target: ServerTarget::Reverse { site: SITE, connections },
             read_only: false,
-            role: ClientRole::Site(SiteRole { volume: volume(), wanted: 0, invitation: None }),
+            role: ClientRole::Site(SiteRole {
+                volume: volume(),
+                wanted: 0,
+                invitation: None,
+                pass: Arc::new(NoTokens),
+            }),
             give_up: Some(give_up),
         };
         Remote::begin_unconnected(options).unwrap()
+    }
+}
+
+/// A site whose folder never had a token.
+#[derive(Debug)]
+struct NoTokens;
+
+impl SitePass for NoTokens {
+    fn shown(&self) -> Option<ShownTokens> {
+        Some(ShownTokens::default())
+    }
+
+    fn refused(&self, shown: &ShownTokens, older: OlderFolder) {
+        panic!("{older:?} is older by {shown:?}");
     }
 }
 

@@ -432,6 +432,7 @@ fn copy(reply: &Reply) -> Option<Reply> {
         | Reply::Unreached { .. }
         | Reply::Clock { .. }
         | Reply::Hashes(_)
+        | Reply::Token(_)
         | Reply::Servers(_) => return None,
     };
     copy.attrs_mut().into_iter().for_each(|attr| attr.volatile = true);

@@ -65,7 +65,9 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         | Request::GiveBytes { .. }
         | Request::DropBytes { .. }
         | Request::Clock
-        | Request::Hashes { .. } => SiteRule::FromSite,
+        | Request::Hashes { .. }
+        | Request::RenewToken { .. }
+        | Request::KeepToken { .. } => SiteRule::FromSite,
         Request::RemoveNamedDir { dir, parent, name } => {
             SiteRule::RemoveNamedDir { dir: *dir, parent: *parent, name }
         }

@@ -17,7 +17,7 @@ use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::{Volume, VolumeId};
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, Handle, InodeId, LocalCache, PinError, Pinned, Pins, Request,
-    Service, SessionService, ShardId, Time,
+    Service, SessionService, ShardId, SitePass, Time,
 };
 
 use crate::copies::CopyStatus;
@@ -190,6 +190,36 @@ impl Server {
         if let Err(error) = self.core.sites.upstream(site) {
             tracing::debug!(site, %error, "a site that has connected is not asked");
         }
+    }
+
+    /// Returns what this server shows to that of another site, by which that notices an older
+    /// folder.
+    #[must_use]
+    pub fn site_pass(&self, site: u16) -> Arc<dyn SitePass> {
+        self.core.sites.pass(site)
+    }
+
+    /// Has all other sites notice from now on if a copy of this folder is served, or an older one.
+    /// Called after [`Server::set_connect`]; a second call does nothing.
+    pub fn keep_tokens(&self) {
+        if !self.core.options.stepped {
+            self.core.sites.begin_tokens();
+        }
+    }
+
+    /// Has another site give this one a new token now. Blocks until that is safe at both.
+    ///
+    /// # Errors
+    /// Those of the other site; `HostDown` if this folder is an older one.
+    pub fn renew_token(&self, site: u16) -> Result<(), Error> {
+        self.core.sites.renew_token(site)
+    }
+
+    /// Returns what a person is told if this folder is a copy, or older than another site has seen
+    /// of it; `None` as long as it is not known to be one.
+    #[must_use]
+    pub fn outdated(&self) -> Option<String> {
+        self.core.sites.says_outdated()
     }
 
     /// Asks the servers of the other sites for their clocks, which [`Server::sites`] tells then.

@@ -7,6 +7,7 @@ mod gate;
 mod invitation;
 mod leaving;
 mod list;
+mod tokens;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +22,7 @@ use pelago_keynote::key::PrivateKey;
 use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
 use pelago_store::folder::Folder;
-use pelago_store::rows::{SiteRow, SiteState};
+use pelago_store::rows::{SiteRow, SiteState, SiteTokensRow};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{Code, Context, Error, InodeId, LeasedService, OpenId, SessionId, SitePeer};
 
@@ -31,6 +32,7 @@ pub use self::leaving::LeaveError;
 
 use self::gate::Gate;
 use self::list::{KnownList, WakesSender};
+use self::tokens::Tokens;
 use crate::chains::Chains;
 use crate::copies::{CopyStatus, CopyStore};
 use crate::homecomings::Homecomings;
@@ -71,6 +73,8 @@ pub(crate) struct SiteRows {
     pub(crate) others: Vec<(u16, SiteRow)>,
     /// The signed list of the sites, if there is one.
     pub(crate) list: Option<Vec<u8>>,
+    /// The tokens that this site and each other one have given each other.
+    pub(crate) tokens: Vec<(u16, SiteTokensRow)>,
     /// The directories of other sites that lead to own ones.
     pub(crate) chains: Chains,
     /// Changes of two sites that the last run has not finished.
@@ -113,6 +117,8 @@ pub(crate) struct Sites {
     list_key: OnceLock<PrivateKey>,
     /// Wakes the thread that sends the list.
     wakes_sender: OnceLock<WakesSender>,
+    /// The tokens by which the folders of sites are known to be the newest.
+    tokens: Tokens,
     /// True once this site is about to leave the volume: it makes no directory in those of others.
     is_leaving: RwLock<bool>,
     /// The directories of other sites that lead to own ones. A leaf lock.
@@ -177,6 +183,12 @@ pub struct SiteStatus {
     pub clock: Option<FarClock>,
     /// Number of directories of the own site whose names there are to be added or removed.
     pub unfinished: usize,
+    /// The time since a folder of it was seen that is a copy, or an older one; `None` if none was
+    /// seen lately.
+    pub older_seen: Option<Duration>,
+    /// The number of the last token that it has given to this site, and that is safe here; 0 for
+    /// none.
+    pub token: u64,
 }
 
 impl Sites {
@@ -191,7 +203,7 @@ impl Sites {
             (Some(folder), Some(bytes)) => Some(Arc::new(CopyStore::new(folder.clone(), bytes))),
             (None, _) | (_, None) => None,
         };
-        let SiteRows { others, list, chains, unfinished, stays, origins } = rows;
+        let SiteRows { others, list, tokens, chains, unfinished, stays, origins } = rows;
         let list = Mutex::new(list.and_then(KnownList::stored).unwrap_or_default());
         let has_others =
             own != InodeId::ROOT.site() || others.iter().any(|(_, row)| has_joined(row));
@@ -219,6 +231,7 @@ impl Sites {
             list,
             list_key: OnceLock::new(),
             wakes_sender: OnceLock::new(),
+            tokens: Tokens::new(tokens),
             is_leaving: RwLock::new(false),
             chains: Mutex::new(chains),
             writes_chains: AtomicBool::new(false),
@@ -283,6 +296,7 @@ impl Sites {
     #[inline]
     pub(crate) fn serves_guests(&self) -> GuestService {
         match self.is_first() {
+            _ if self.is_outdated() => GuestService::Outdated,
             true if self.gate.has_asked_others() => GuestService::Yes,
             true => GuestService::Asking,
             false => self.gate.decide(self.is_first_silent()),
@@ -324,9 +338,12 @@ impl Sites {
         others.get(&site).is_some_and(|row| matches!(row.state, SiteState::Left { .. }))
     }
 
-    /// Returns whether this is the server of a site that has not left. Does not wait: while a row
-    /// is written it is.
+    /// Returns whether this is the server of a site that has not left, and this folder is not an
+    /// older one. Does not wait: while a row is written it is.
     pub(crate) fn is_site(&self, peer: &SitePeer) -> bool {
+        if self.is_outdated() {
+            return false;
+        }
         let Some(others) = self.others.try_lock() else { return true };
         others.get(&peer.site).is_none_or(|row| !matches!(row.state, SiteState::Left { .. }))
     }
@@ -360,7 +377,9 @@ impl Sites {
             copies as Arc<dyn Copies>
         });
         let Self { stays, stale_answers, timeout, .. } = self;
-        let upstream = Upstream::new(site, service, copies, stays, stale_answers, *timeout);
+        let is_outdated = self.tokens.outdated_flag();
+        let upstream =
+            Upstream::new(site, service, copies, stays, stale_answers, is_outdated, *timeout);
         let upstream = Arc::new(upstream);
         upstreams.insert(site, Arc::clone(&upstream));
         Ok(upstream)
@@ -382,6 +401,8 @@ impl Sites {
             stale_answers: upstreams.get(&site).map_or(0, |upstream| upstream.stale_answers()),
             clock: upstreams.get(&site).and_then(|upstream| upstream.clock()),
             unfinished: unfinished.count(site),
+            older_seen: self.tokens.older_seen(site),
+            token: self.tokens.number(site),
         };
         let has_left = |row: &SiteRow| matches!(row.state, SiteState::Left { .. });
         others.into_iter().filter(|(_, row)| !has_left(row)).map(status).collect()

@@ -68,6 +68,7 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
         rows: SiteRows {
             others: Vec::new(),
             list: None,
+            tokens: Vec::new(),
             chains: Chains::new(0, Vec::new()),
             unfinished: Unfinished::default(),
             stays: Stays::new(Arc::clone(shard), Vec::new()),

@@ -14,7 +14,7 @@ mod numbers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -57,16 +57,17 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     /// `site`: the other site. `copies`: the place for copies of what is fetched there, if there is
-    /// one.
+    /// one. `is_outdated`: becomes true once nothing may go to other sites any more.
     pub(crate) fn new(
         site: u16,
         service: Arc<dyn LeasedService>,
         copies: Option<Arc<dyn Copies>>,
         stays: &Arc<Stays>,
         all_stale_answers: &Arc<AtomicU64>,
+        is_outdated: Arc<AtomicBool>,
         timeout: Duration,
     ) -> Self {
-        let line = Arc::new(Line::new(service, timeout));
+        let line = Arc::new(Line::new(service, is_outdated, timeout));
         let holder = Holder::new(Arc::clone(&line) as Arc<dyn LeasedService>);
         holder.set_only_cache();
         holder.set_deadline(timeout);

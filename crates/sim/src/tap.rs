@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use pelago_wire::{
     Attr, Bulk, Connections, Context, Done, Error, GuestGrant, GuestRefusal, Handle, InodeId,
     LeaseMoment, LeasedAnswer, Leases, Origin, Recalled, Reply, Request, Served, Service,
-    SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal, Touched,
+    SessionId, SessionRecord, SessionService, SiteHello, SitePeer, SiteRefusal, Touched,
 };
 
 use crate::history::History;
@@ -146,9 +146,9 @@ impl SessionService for Tap {
     fn admit_site(
         &self,
         key: &[u8; 32],
-        invitation: Option<&[u8]>,
+        presented: Option<&SiteHello<'_>>,
     ) -> Result<SitePeer, SiteRefusal> {
-        self.service.admit_site(key, invitation)
+        self.service.admit_site(key, presented)
     }
 
     fn is_site(&self, peer: &SitePeer) -> bool {

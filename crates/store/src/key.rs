@@ -240,7 +240,7 @@ pub const RESERVED_KINDS: &[(u8, &str)] = &[
 ];
 
 /// The rows about the volume of later versions, with their names.
-pub const RESERVED_VOLUME_ROWS: &[(u8, &str)] = &[(4, "newest of each site")];
+pub const RESERVED_VOLUME_ROWS: &[(u8, &str)] = &[];
 
 /// Returns the name of the kind of a key that this version does not know, if a later one does.
 #[must_use]
@@ -262,6 +262,9 @@ pub enum VolumeRow {
     HighWater(u16),
     /// Its role beside a mirror, or as one ([`crate::rows::MirrorRow`]).
     Mirror,
+    /// The tokens that this site and another one have given each other
+    /// ([`crate::rows::SiteTokensRow`]).
+    SiteTokens(u16),
     /// The last commits of the search index of a shard ([`crate::rows::IndexCommits`]).
     IndexCommits(u16),
     /// The signed list of the volume's sites ([`crate::rows::SiteListRow`]).
@@ -272,6 +275,7 @@ impl VolumeRow {
     pub(crate) const IDENTITY: u8 = 1;
     pub(crate) const HIGH_WATER: u8 = 2;
     pub(crate) const MIRROR: u8 = 3;
+    pub(crate) const SITE_TOKENS: u8 = 4;
     pub(crate) const INDEX_COMMITS: u8 = 5;
     pub(crate) const SITE_LIST: u8 = 6;
 }
@@ -317,13 +321,15 @@ pub fn parse_name(key: &[u8]) -> Option<(InodeId, NameHash, &[u8])> {
 }
 
 /// Returns whether a mirror of the volume has a row with this key: not those of the sessions and of
-/// the roles of this folder, and not what was seen of other sites.
+/// the roles of this folder, and not what was seen of other sites and their tokens.
 #[must_use]
 pub fn is_mirrored(key: &[u8]) -> bool {
     let kind = key.first().copied().and_then(RowKind::from_number);
     match kind {
         Some(RowKind::CachedReply | RowKind::Session | RowKind::Stay | RowKind::Ancestry) => false,
-        Some(RowKind::Volume) => key.get(1) != Some(&VolumeRow::MIRROR),
+        Some(RowKind::Volume) => {
+            !matches!(key.get(1), Some(&(VolumeRow::MIRROR | VolumeRow::SITE_TOKENS)))
+        }
         _ => true,
     }
 }
@@ -497,6 +503,7 @@ mod tests {
             (volume_row(VolumeRow::Mirror), Key::Volume { row: VolumeRow::Mirror }),
             (index_commits(7), Key::Volume { row: VolumeRow::IndexCommits(7) }),
             (volume_row(VolumeRow::SiteList), Key::Volume { row: VolumeRow::SiteList }),
+            (volume_row(VolumeRow::SiteTokens(3)), Key::Volume { row: VolumeRow::SiteTokens(3) }),
         ];
         for (bytes, key) in pairs {
             assert_eq!(Key::parse(&bytes), Some(key));
@@ -654,6 +661,7 @@ mod tests {
             stay(A),
             ancestry(A),
             volume_row(VolumeRow::Mirror),
+            volume_row(VolumeRow::SiteTokens(1)),
         ];
         assert!(own.iter().all(|row| !is_mirrored(row)));
         let others = [

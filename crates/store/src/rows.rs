@@ -19,7 +19,7 @@ pub use revocation::RevocationRow;
 pub use rnode::{Rnode, RnodeFlags};
 pub use row::{Body, Row, Stamp};
 pub use session::RESERVED_PEERS;
-pub use site::{SITE_NAME_BYTES, SiteListRow, SiteRow, SiteState};
+pub use site::{SITE_NAME_BYTES, SiteListRow, SiteRow, SiteState, SiteTokensRow};
 pub use stay::{StayRow, StayState};
 pub use volume::{CACHED_REPLY_BYTES, CachedReply, HalfCommits, HighWater, Identity, IndexCommits};
 

@@ -64,7 +64,9 @@ fn a_reserved_number_is_of_no_row() {
         assert_eq!(RowKind::from_number(*number), None, "{name}");
         assert_eq!(reserved_name(&[*number, 0]), Some(*name));
     }
-    assert_eq!(reserved_name(&[RowKind::Volume.number(), 4]), Some("newest of each site"));
+    for (number, name) in RESERVED_VOLUME_ROWS {
+        assert_eq!(reserved_name(&[RowKind::Volume.number(), *number]), Some(*name));
+    }
     assert_eq!(reserved_name(&[RowKind::Volume.number(), 1]), None);
     assert_eq!(reserved_name(&[]), None);
 }

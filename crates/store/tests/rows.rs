@@ -14,7 +14,7 @@ use pelago_store::rows::{
     Access, AncestryRow, CachedReply, DecodeError, HalfCommits, HighWater, Identity, IndexCommits,
     Inline, IntentChange, IntentRow, MirrorRole, MirrorRow, Moved, NameRow, Orphan, ParentPointer,
     Partition, RevocationRow, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, SeenDir, SiteListRow,
-    SiteRow, SiteState, Stamp, StayRow, StayState, Tag, Writing, Xattr, XattrNames,
+    SiteRow, SiteState, SiteTokensRow, Stamp, StayRow, StayState, Tag, Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{
     FORMAT_VERSION, Format, FormatError, HashSeed, SHARED_STORE, SeedError, TAGS_ARE_COMPLETE,
@@ -22,7 +22,7 @@ use pelago_store::volume::{
 };
 use pelago_wire::{
     Attr, FileKind, Generation, Handle, InodeId, Name, NameHash, RecordedPeer, Reply, SessionId,
-    SessionRecord, SitePeer, Time, WriteEra, codec, limits,
+    SessionRecord, SitePeer, SiteToken, Time, WriteEra, codec, limits,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -162,6 +162,8 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("site.invited.v1", site(SiteState::Invited { key: [5; 32], until: 1_800_000_000 })),
         ("site.joined.v1", site(SiteState::Joined { key: [6; 32], invitation: [5; 32] })),
         ("site.left.v1", site(SiteState::Left { key: [6; 32] })),
+        ("sitetokens.v1", tokens(Some(3)).encode(STAMP)),
+        ("sitetokens.kept.v1", tokens(None).encode(STAMP)),
         ("sitelist.v1", SiteListRow { text: b"Pelago-Sites: 1\n" }.encode(STAMP)),
         (
             "revocation.v1",
@@ -213,6 +215,11 @@ fn ancestry(access: Access) -> AncestryRow {
         |text: &[u8], counter| (Name::new(text).unwrap(), InodeId::new(1, 0, counter).unwrap());
     let names = vec![named(b"berlin", 7), named(b"own\xff", 9)];
     AncestryRow { parent: Some(InodeId::ROOT), seen: SeenDir::of(&attr), access, names }
+}
+
+fn tokens(before: Option<u64>) -> SiteTokensRow {
+    let token = |number: u64| SiteToken { number, random: [number as u8; 16] };
+    SiteTokensRow { held: token(9), given: token(4), before: before.map(token) }
 }
 
 fn site(state: SiteState) -> Vec<u8> {
@@ -342,6 +349,7 @@ fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     one::<RevocationRow<'_>>(value, &mut read);
     one::<SiteRow>(value, &mut read);
     one::<SiteListRow<'_>>(value, &mut read);
+    one::<SiteTokensRow>(value, &mut read);
     one::<AncestryRow>(value, &mut read);
     one::<IntentRow>(value, &mut read);
     one::<StayRow>(value, &mut read);

@@ -308,6 +308,8 @@ codes! {
         NoAccess = 13, "the server grants this key nothing by what it presented";
         /// The key is not that of a site of the volume, and was not invited as one.
         NotInvited = 14, "the server has not invited this site";
+        /// The folder of the site that asks is a copy, or older than the server has seen of it.
+        Older = 15, "the folder of this office is a copy, or an older one";
         /// The folder is of a volume whose mirror was promoted: that is the primary now.
         NotPrimary = 16, "another folder is the primary of this volume now";
         /// Another server of the shared store owns the volume. The first line of the text is its
@@ -317,6 +319,8 @@ codes! {
         NotServed = 18, "the server does not serve this volume, shard or site";
         /// The office does not know what was taken back in the first one.
         NotCurrent = 19, "the office serves no guest before it has asked the first one";
+        /// The server's own folder is a copy, or older than what the site that asks has seen of it.
+        Outdated = 20, "the folder of the office there is a copy, or an older one";
     }
 
     /// The reason for which a server ends a connection. Numbers are never reused.

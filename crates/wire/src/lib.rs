@@ -41,8 +41,9 @@ pub use search::{Asker, Hit, Search, SearchAt, SearchPage, SearchPlace, TagPage,
 pub use service::{Bulk, Context, Done, Service};
 pub use session_service::{
     Connections, GuestGrant, GuestRefusal, LeaseMoment, LeasedAnswer, RecordedPeer, Served,
-    SessionRecord, SessionService, SitePeer, SiteRefusal,
+    SessionRecord, SessionService, SiteHello, SitePeer, SiteRefusal,
 };
+pub use site_token::{OlderFolder, ShownTokens, SitePass, SiteToken};
 pub use touches::{AtStart, NameIn, OpenEffect, Tells, Touches};
 pub use write_era::WriteEra;
 
@@ -79,6 +80,7 @@ pub mod reserved;
 mod search;
 mod service;
 mod session_service;
+mod site_token;
 mod touches;
 pub mod version;
 mod write_era;

@@ -101,6 +101,9 @@ pub const CHARTER_FRESH: Duration = Duration::from_secs(8);
 pub const CHARTER_PAUSE: Duration = Duration::from_secs(2);
 /// The time for which a site serves guests although it cannot reach the first one.
 pub const CHARTER_ALONE: Duration = Duration::from_secs(24 * 60 * 60);
+/// The time after which a site has another one give it a new token, by which a copy of its folder
+/// is noticed. It does so before that if it needs a new block of [`ID_BLOCK`] numbers.
+pub const TOKEN_RENEWAL: Duration = Duration::from_secs(60 * 60);
 /// Directories of other sites that a site knows as ancestors of its own ones.
 pub const ANCESTRY_DIRS: usize = 1024;
 /// Names in such a directory that a site knows as leading to own directories. Of more, those that

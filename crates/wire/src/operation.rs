@@ -513,6 +513,18 @@ operations! {
         opens: OpenEffect::UsesGuarded, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
     }
+    RenewToken {} = "renewtoken" {
+        effect: Effect::None, subjects: Subjects::NONE, guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
+    KeepToken {} = "keeptoken" {
+        effect: Effect::None, subjects: Subjects::NONE, guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
     Servers {} = "servers" {
         effect: Effect::None, subjects: Subjects::NONE, guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Nothing,

@@ -1,15 +1,17 @@
-//! The message by which a guest presents its credentials, and a site its invitation.
+//! The message by which a guest presents its credentials, and a site its tokens and its invitation.
 //!
-//! It follows a hello with the role of a guest or a site, once. The texts are KeyNote assertions
-//! (RFC 2704), which this crate does not read.
+//! It follows a hello with the role of a guest or a site, once. Credentials and the invitation are
+//! KeyNote assertions (RFC 2704), which this crate does not read.
 
 use crate::codec::DecodeError;
 use crate::codec::field::{Field as _, Reader};
 use crate::codec::lists::Credentials;
 use crate::error::Error;
+use crate::session_service::SiteHello;
+use crate::site_token::ShownTokens;
 
 /// The credentials of a guest, from the one of a root of the volume to the one for the guest's key;
-/// or the invitation of a site, and nothing if the site has joined before.
+/// or the tokens of a site ([`ShownTokens`]), and its invitation if it may not have joined yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Present {
     /// At most [`CHAIN_LINKS`] texts of 1 to [`CREDENTIAL_BYTES`] bytes each.
@@ -40,6 +42,23 @@ impl Present {
         from.finish("Present")?;
         Ok(Self { chain })
     }
+
+    /// Returns the message of a site's server.
+    #[must_use]
+    pub fn of_site(shown: &ShownTokens, invitation: Option<&[u8]>) -> Self {
+        let tokens = shown.encode();
+        Self { chain: [tokens].into_iter().chain(invitation.map(<[u8]>::to_vec)).collect() }
+    }
+
+    /// Returns what the server of a site presents. One without any text has no tokens.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the first text has no tokens.
+    pub fn of_site_hello(&self) -> Result<SiteHello<'_>, DecodeError> {
+        let shown = self.chain.first().map(|tokens| ShownTokens::decode(tokens)).transpose()?;
+        let invitation = self.chain.get(1).map(Vec::as_slice);
+        Ok(SiteHello { shown: shown.unwrap_or_default(), invitation })
+    }
 }
 
 #[cfg(test)]
@@ -47,6 +66,7 @@ mod tests {
     use super::*;
     use crate::error::Code;
     use crate::limits;
+    use crate::site_token::SiteToken;
 
     fn of(texts: &[&[u8]]) -> Present {
         Present { chain: texts.iter().map(|text| text.to_vec()).collect() }
@@ -60,6 +80,19 @@ mod tests {
             let body = chain.encode().unwrap();
             assert_eq!(Present::decode(&body), Ok(chain));
         }
+    }
+
+    #[test]
+    fn a_site_presents_its_tokens_and_then_its_invitation() {
+        let held = SiteToken { number: 5, random: [1; 16] };
+        let shown = ShownTokens { held, known: SiteToken::NONE };
+        for invitation in [None, Some(&b"sentence"[..])] {
+            let present = Present::of_site(&shown, invitation);
+            let hello = present.of_site_hello().unwrap();
+            assert_eq!((hello.shown, hello.invitation), (shown, invitation));
+        }
+        assert_eq!(of(&[]).of_site_hello().unwrap().shown, ShownTokens::default());
+        assert!(of(&[b"sentence"]).of_site_hello().is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::id::{Cookie, Handle, InodeId};
 use crate::lock::FileLock;
 use crate::name::Name;
 use crate::search::{SearchPage, TagPage};
+use crate::site_token::SiteToken;
 
 /// A file, as a lookup finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,6 +211,8 @@ pub enum Reply {
     /// The BLAKE3 hashes of blocks of a file, in their order: at most
     /// [`crate::limits::HASHED_BLOCKS`].
     Hashes(Vec<[u8; 32]>),
+    /// The token that the asking site shows from now on.
+    Token(SiteToken),
     /// The servers of a shared store, each as KEY@HOST:PORT, at most
     /// [`crate::limits::STORE_SERVERS`] of [`crate::limits::SERVER_ADDRESS_BYTES`] each.
     Servers(Vec<String>),

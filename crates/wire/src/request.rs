@@ -9,6 +9,7 @@ use crate::id::{Cookie, Handle, InodeId, OpenId, SessionId};
 use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
 use crate::search::{Search, Tags};
+use crate::site_token::SiteToken;
 
 /// A request to a server. [`crate::Context`] names the caller; [`crate::Bulk`] has the bytes to
 /// write.
@@ -560,6 +561,21 @@ pub enum Request {
         /// The number of blocks: at most [`crate::limits::HASHED_BLOCKS`].
         blocks: u32,
     },
+    /// Asks for the next token of the asking site: what is shown there from then on, an older copy
+    /// of its folder does not have. Reply: `Token`, once that is safe; the same one again until the
+    /// asking site has shown it, or has said that it keeps it. `Stale` if the token is an older one
+    /// than was given last, or the folder that is asked is older; `AccessDenied` in a session of no
+    /// site.
+    RenewToken {
+        /// The last one that the asking site has.
+        token: SiteToken,
+    },
+    /// Says that a token is safe at the asking site: no earlier one is taken from now on. Reply:
+    /// `Done`, also if there is a newer one; `AccessDenied` in a session of no site.
+    KeepToken {
+        /// The token.
+        token: SiteToken,
+    },
     /// Lists the servers of the shared store: the one that answers, then the others in the order of
     /// their keys. Reply: `Servers`; `NotSupported` if the volume lies on none.
     Servers,
@@ -633,6 +649,8 @@ impl Request {
             | Self::CharterChanged
             | Self::Clock
             | Self::Hashes { .. }
+            | Self::RenewToken { .. }
+            | Self::KeepToken { .. }
             | Self::Servers => {}
         }
     }
@@ -698,6 +716,8 @@ impl Request {
             | Self::DropBytes { .. }
             | Self::Clock
             | Self::Hashes { .. }
+            | Self::RenewToken { .. }
+            | Self::KeepToken { .. }
             | Self::Servers => None,
         }
     }
@@ -766,6 +786,8 @@ impl Request {
             | Self::GiveBytes { .. }
             | Self::DropBytes { .. }
             | Self::Clock
+            | Self::RenewToken { .. }
+            | Self::KeepToken { .. }
             | Self::Servers => {}
         }
     }

@@ -30,7 +30,7 @@ pub const FRAMES: &[Reserved] =
 /// Requests.
 pub const REQUESTS: &[Reserved] = &[
     range(43, 47, "credentials"),
-    range(64, 71, "mirrors"),
+    range(66, 71, "mirrors"),
     range(73, 79, "shared stores"),
     one(80, "CreateMany"),
     range(81, 95, "split directories"),
@@ -45,7 +45,7 @@ pub const REQUESTS: &[Reserved] = &[
 pub const REPLIES: &[Reserved] = &[
     range(18, 19, "credentials"),
     range(22, 23, "credentials"),
-    range(30, 31, "sites"),
+    one(31, "sites"),
     range(32, 39, "mirrors"),
     range(41, 47, "shared stores"),
     range(48, 55, "split directories"),
@@ -57,7 +57,7 @@ pub const REPLIES: &[Reserved] = &[
 pub const ERRORS: &[Reserved] = &[one(38, "Moved")];
 
 /// Codes of refusals.
-pub const REFUSALS: &[Reserved] = &[one(15, "Older")];
+pub const REFUSALS: &[Reserved] = &[];
 
 /// Codes of closings.
 pub const CLOSINGS: &[Reserved] = &[];

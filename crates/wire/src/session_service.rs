@@ -14,6 +14,7 @@ use crate::origin::Origin;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::service::Service;
+use crate::site_token::{OlderFolder, ShownTokens};
 use crate::write_era::WriteEra;
 
 /// The facts of a server that a session gets when it begins.
@@ -87,14 +88,35 @@ impl fmt::Debug for SitePeer {
     }
 }
 
-/// The reason for which the server of another site gets no session, for people: lower case, without
-/// a full stop. Empty for a key that is no site's and has no invitation: a stranger learns nothing.
+/// The reason for which the server of another site gets no session. The texts are for people: lower
+/// case, without a full stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SiteRefusal(pub String);
+pub enum SiteRefusal {
+    /// The key is no site's, and has no invitation that counts. The text is empty for one that has
+    /// none at all: a stranger learns nothing.
+    NotInvited(String),
+    /// A folder is a copy, or older than the other site has seen of it: the numbers of files would
+    /// be given twice.
+    Older {
+        /// That of the asking site, or the server's own.
+        folder: OlderFolder,
+        /// What the folder is, and what to do.
+        text: String,
+    },
+}
 
 impl SiteRefusal {
     /// The reason for the server of a site that has left the volume.
     pub const LEFT: &str = "the site has left the volume";
+}
+
+/// What the server of a site presents with its hello.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SiteHello<'a> {
+    /// The tokens by which its folder is known.
+    pub shown: ShownTokens,
+    /// The sentence of an invitation, of a site that may not have joined yet.
+    pub invitation: Option<&'a [u8]>,
 }
 
 /// The right of a guest: what its credentials grant to its key.
@@ -299,16 +321,17 @@ pub trait SessionService: Service {
 
     /// Returns the site of another server of the volume with this Ed25519 public key. The first
     /// time it presents its invitation; the site is one of the volume from then on, also after a
-    /// loss of power. May wait for the disk.
+    /// loss of power. May wait for the disk. `presented` is `None` for a server that lets itself be
+    /// asked, over a connection that it makes: it shows its tokens when it asks.
     ///
     /// # Errors
     /// [`SiteRefusal`]. A service may have no sites.
     fn admit_site(
         &self,
         _key: &[u8; 32],
-        _invitation: Option<&[u8]>,
+        _presented: Option<&SiteHello<'_>>,
     ) -> Result<SitePeer, SiteRefusal> {
-        Err(SiteRefusal(String::new()))
+        Err(SiteRefusal::NotInvited(String::new()))
     }
 
     /// Returns whether the server of a site that was admitted still is one. Its sessions end

@@ -13,7 +13,8 @@ use pelago_wire::{
     DenialCause, DeniedRight, DirEntry, Entry, Error, FileKind, FileLock, Granted, GuestAccess,
     Handle, InodeId, Leases, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags,
     OpenId, PassedRevocation, PlaceFlags, RenameFlags, Reply, Request, SeekFrom, SessionId,
-    SetAttr, SetTime, Time, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
+    SetAttr, SetTime, SiteToken, Time, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags,
+    limits,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -273,8 +274,14 @@ fn of_nodes() -> impl Strategy<Value = Request> {
         handle().prop_map(|node| Request::Issue { node }),
         (handle(), audit_place()).prop_map(|(dir, after)| Request::Audited { dir, after }),
         Just(Request::Clock),
+        site_token().prop_map(|token| Request::RenewToken { token }),
+        site_token().prop_map(|token| Request::KeepToken { token }),
         Just(Request::Servers),
     ]
+}
+
+fn site_token() -> impl Strategy<Value = SiteToken> {
+    any::<(u64, [u8; 16])>().prop_map(|(number, random)| SiteToken { number, random })
 }
 
 fn of_opens() -> impl Strategy<Value = Request> {
@@ -476,6 +483,7 @@ fn reply() -> impl Strategy<Value = Reply> {
             .prop_map(|(away, refused)| Reply::Unreached { away, refused }),
         (time(), "\\PC{0,100}").prop_map(|(now, program)| Reply::Clock { now, program }),
         vec(any::<[u8; 32]>(), 0..=limits::HASHED_BLOCKS).prop_map(Reply::Hashes),
+        site_token().prop_map(Reply::Token),
         (option::of(vec(any::<u8>(), 0..1000)), any::<[u8; 32]>())
             .prop_map(|(text, revoked)| Reply::Charter { text, revoked }),
         (vec(passed_revocation(), 0..5), any::<[u8; 32]>(), any::<bool>()).prop_map(

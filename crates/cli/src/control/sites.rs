@@ -12,6 +12,9 @@ use crate::output;
 pub(crate) struct SitesReport {
     /// The number of the site that answers.
     pub(crate) own: u16,
+    /// What is told if the own folder is a copy, or an older one; `None` if it is not known to be
+    /// one.
+    pub(crate) outdated: Option<String>,
     /// The other sites.
     pub(crate) others: Vec<SiteLine>,
     /// The number of files of other sites of which copies are on this disk.
@@ -59,14 +62,20 @@ pub(crate) struct SiteLine {
     pub(crate) stale_answers: u64,
     /// The number of own directories whose names the site is to add or to remove.
     pub(crate) unfinished: u64,
+    /// Milliseconds since a folder of it was refused that is a copy or an older one; `None` if none
+    /// was lately.
+    pub(crate) older_ms: Option<u64>,
+    /// The number of the last token that it has given to this site.
+    pub(crate) token: u64,
 }
 
 impl SitesReport {
     pub(crate) fn to_json(&self) -> Value {
-        let Self { own, others, copied_files, copied_bytes, cache_bytes, .. } = self;
+        let Self { own, outdated, others, copied_files, copied_bytes, cache_bytes, .. } = self;
         let Self { staying_files, untold_files, kept_versions, .. } = self;
         json!({
             "site": own,
+            "outdated": outdated,
             "sites": others.iter().map(SiteLine::to_json).collect::<Vec<_>>(),
             "copied_files": copied_files,
             "copied_bytes": copied_bytes,
@@ -81,6 +90,7 @@ impl SitesReport {
         let sites = object["sites"].as_array()?;
         Some(Self {
             own: u16::try_from(object["site"].as_u64()?).ok()?,
+            outdated: object["outdated"].as_str().map(str::to_owned),
             others: sites.iter().map(SiteLine::from_json).collect::<Option<_>>()?,
             copied_files: object["copied_files"].as_u64()?,
             copied_bytes: object["copied_bytes"].as_u64()?,
@@ -96,6 +106,7 @@ impl SitesReport {
         let others = vec![SiteLine::sample()];
         Self {
             own: 0,
+            outdated: Some("this folder is a copy".to_owned()),
             others,
             copied_files: 3,
             copied_bytes: 5000,
@@ -109,7 +120,10 @@ impl SitesReport {
 
 impl fmt::Display for SitesReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { others, copied_files, copied_bytes, cache_bytes, .. } = self;
+        let Self { outdated, others, copied_files, copied_bytes, cache_bytes, .. } = self;
+        if let Some(why) = outdated {
+            writeln!(f, "cut off: {why}")?;
+        }
         if others.is_empty() {
             return writeln!(f, "no other site");
         }
@@ -147,6 +161,8 @@ impl SiteLine {
             requests,
             stale_answers,
             unfinished,
+            older_ms,
+            token,
         } = self;
         json!({
             "site": site,
@@ -163,6 +179,8 @@ impl SiteLine {
             "requests": requests,
             "stale_answers": stale_answers,
             "unfinished": unfinished,
+            "older_ms": older_ms,
+            "token": token,
         })
     }
 
@@ -182,6 +200,8 @@ impl SiteLine {
             requests: object["requests"].as_u64()?,
             stale_answers: object["stale_answers"].as_u64()?,
             unfinished: object["unfinished"].as_u64()?,
+            older_ms: object["older_ms"].as_u64(),
+            token: object["token"].as_u64()?,
         })
     }
 
@@ -202,6 +222,8 @@ impl SiteLine {
             requests: 7,
             stale_answers: 3,
             unfinished: 2,
+            older_ms: Some(900),
+            token: 12,
         }
     }
 }
@@ -222,17 +244,22 @@ impl fmt::Display for SiteLine {
             }
         }
         self.fmt_clock(f)?;
-        let Self { stale_answers, unfinished, .. } = self;
+        let Self { stale_answers, unfinished, older_ms, .. } = self;
         match stale_answers {
             0 => {}
             1 => f.write_str("  a call was answered from before its silence")?,
             more => write!(f, "  {more} calls were answered from before its silence")?,
         }
         match unfinished {
-            0 => Ok(()),
-            1 => f.write_str("  a mkdir or rmdir waits for it"),
-            more => write!(f, "  {more} mkdirs and rmdirs wait for it"),
+            0 => {}
+            1 => f.write_str("  a mkdir or rmdir waits for it")?,
+            more => write!(f, "  {more} mkdirs and rmdirs wait for it")?,
         }
+        if let Some(ms) = older_ms {
+            let says = "a copy of its folder, or an older one, was refused";
+            write!(f, "  {says} {} s ago", ms / 1000)?;
+        }
+        Ok(())
     }
 }
 
@@ -290,7 +317,7 @@ mod tests {
     #[test]
     fn a_site_says_what_waits_for_it() {
         let of = |stale_answers, unfinished| {
-            SiteLine { stale_answers, unfinished, ..SiteLine::sample() }.to_string()
+            SiteLine { stale_answers, unfinished, ..quiet() }.to_string()
         };
         let says = |unfinished| of(0, unfinished);
         assert_eq!(says(0), LINE);
@@ -301,7 +328,16 @@ mod tests {
     }
 
     fn quiet() -> SiteLine {
-        SiteLine { stale_answers: 0, unfinished: 0, ..SiteLine::sample() }
+        SiteLine { stale_answers: 0, unfinished: 0, older_ms: None, ..SiteLine::sample() }
+    }
+
+    #[test]
+    fn an_older_folder_is_told_at_both_ends() {
+        let there = SiteLine { older_ms: Some(3_400), ..quiet() }.to_string();
+        let says = "a copy of its folder, or an older one, was refused 3 s ago";
+        assert_eq!(there, format!("{LINE}  {says}"));
+        let here = SitesReport { others: vec![quiet()], ..SitesReport::sample() }.to_string();
+        assert!(here.starts_with("cut off: this folder is a copy\n1  berlin"), "{here}");
     }
 
     #[test]

@@ -113,6 +113,7 @@ impl Neighbours {
     pub(super) fn connect(self: &Arc<Self>, plan: &Plan, folder: &Folder, server: &Arc<Server>) {
         let this = Arc::clone(self);
         let asking = Arc::downgrade(server);
+        let showing = Arc::downgrade(server);
         let reverse = self.reverse.get_or_init(|| {
             let on_reverse: OnReverse = Box::new(move |site| expect_site(&asking, site));
             Arc::new(ReverseConnections::new(on_reverse))
@@ -124,6 +125,7 @@ impl Neighbours {
         let ticket = plan.joining.clone();
         let read_only = plan.read_only;
         server.set_connect(Box::new(move |neighbour| {
+            let pass = showing.upgrade()?.site_pass(neighbour.site);
             let remote = key_of(&folder).map_err(|error| error.to_string()).and_then(|key| {
                 let key = Arc::new(key);
                 let invitation = ticket.as_deref().map(|ticket| ticket.sentence_for(&key.public()));
@@ -131,6 +133,7 @@ impl Neighbours {
                     volume: volume.0,
                     wanted: neighbour.site,
                     invitation: invitation.transpose().map_err(|error| error.to_string())?,
+                    pass,
                 };
                 let target = match neighbour.address.is_empty() {
                     true => ServerTarget::Reverse {

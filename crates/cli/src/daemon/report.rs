@@ -67,6 +67,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
         },
         no_ring: mount.as_ref().and_then(|mount| no_ring(mount)),
         no_index: no_index(parts.indexing),
+        outdated: parts.server.outdated(),
         guard: parts.guard.as_ref().map(|guard| GuardReport::from(guard.pid())),
         since: status.since.seconds,
         durability: DurabilityReport {
@@ -211,6 +212,8 @@ pub(super) fn sites(server: &Server, neighbours: &Neighbours) -> SitesReport {
             requests: site.requests,
             stale_answers: site.stale_answers,
             unfinished: site.unfinished as u64,
+            token: site.token,
+            older_ms: site.older_seen.map(|ago| ago.as_millis() as u64),
             silent_ms: site.silence.map(|silence| silence.as_millis() as u64),
         }
     };
@@ -218,6 +221,7 @@ pub(super) fn sites(server: &Server, neighbours: &Neighbours) -> SitesReport {
     let stays = server.stays();
     SitesReport {
         own: server.site(),
+        outdated: server.outdated(),
         others: server.sites().into_iter().map(line).collect(),
         copied_files: copies.files as u64,
         copied_bytes: copies.bytes,

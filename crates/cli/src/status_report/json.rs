@@ -75,6 +75,7 @@ impl UpReport {
             "requests_by": requests_by(self.no_ring.as_deref()),
             "no_io_uring": self.no_ring,
             "no_search_index": self.no_index,
+            "outdated": self.outdated,
             "guard": self.guard.as_ref().and_then(GuardReport::pid),
             "no_guard": self.guard.as_ref().and_then(GuardReport::why_not),
             "since": self.since,
@@ -202,6 +203,7 @@ impl FromJson for UpReport {
             passthrough: field(value, "passthrough")?,
             no_ring: field(value, "no_io_uring")?,
             no_index: field(value, "no_search_index")?,
+            outdated: field(value, "outdated")?,
             guard: GuardReport::read(value)?,
             since: field(value, "since")?,
             // A server of an older pelago has the old name only.

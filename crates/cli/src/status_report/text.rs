@@ -48,6 +48,7 @@ impl UpReport {
             self.mounted.as_deref().map_or_else(|| "nowhere".into(), Path::to_string_lossy),
             self.safe(),
         );
+        lines.extend(self.outdated.as_ref().map(|why| format!("cut off   {why}\n")));
         lines.extend(self.guard.as_ref().and_then(GuardReport::line));
         if let Some(address) = &self.listening {
             lines.push_str(&format!("listening {address}\n"));

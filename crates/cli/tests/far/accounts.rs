@@ -21,8 +21,8 @@ use pelago_wire::handshake::{Hello, Welcome};
 use pelago_wire::{
     AllocateMode, Asker, AuditPlace, Code, Cookie, Error, FileKind, FileLock, Handle, LockKind,
     LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, PlaceFlags, RenameFlags,
-    Reply, Request, Search, SearchAt, SearchPlace, SeekFrom, SessionId, SetAttr, Tags, Time,
-    Whence, WriteFlags, XattrFlags, limits,
+    Reply, Request, Search, SearchAt, SearchPlace, SeekFrom, SessionId, SetAttr, SiteToken, Tags,
+    Time, Whence, WriteFlags, XattrFlags, limits,
 };
 use rustix::fs::{XattrFlags as SetFlags, setxattr};
 
@@ -412,6 +412,8 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::Hashes => {
             Request::Hashes { open: SHARED, offset: 0, blocks: limits::HASHED_BLOCKS as u32 }
         }
+        Operation::RenewToken => Request::RenewToken { token: SiteToken::NONE },
+        Operation::KeepToken => Request::KeepToken { token: SiteToken::NONE },
         Operation::Servers => Request::Servers,
         Operation::Attach => {
             Request::Attach { chain: vec![vec![b'x'; limits::CREDENTIAL_BYTES]; 3] }

@@ -7,6 +7,7 @@ mod copies;
 mod errors;
 mod guests;
 pub(crate) mod office;
+mod older;
 mod paths;
 mod repair;
 mod ringer;

@@ -123,6 +123,12 @@ impl InodeIds {
         self.written = self.next;
     }
 
+    /// Returns the high-water mark that was last written.
+    #[must_use]
+    pub(super) fn mark(&self) -> u64 {
+        self.written
+    }
+
     /// Returns the counter with which the next run begins, if this run ends cleanly.
     #[must_use]
     pub(super) fn next(&self) -> u64 {

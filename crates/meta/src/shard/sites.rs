@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use pelago_store::key::{self, Key, RowKind, VolumeRow};
 use pelago_store::report::{row_damaged, table_failed};
-use pelago_store::rows::{Rnode, Row, SiteListRow, SiteRow};
+use pelago_store::rows::{Rnode, Row, SiteListRow, SiteRow, SiteTokensRow};
 use pelago_store::volume::Owner;
 use pelago_wire::{Attr, Code, Context, Entry, Error, Handle, InodeId, Name, Reply, Time};
 
@@ -152,6 +152,35 @@ impl Shard {
             Ok((_, row)) => Ok(Some(row.text.to_vec())),
             Err(error) => Err(row_damaged(&row_key, error)),
         }
+    }
+
+    /// Returns the tokens that this site and another one have given each other; none if they have
+    /// given none.
+    ///
+    /// # Errors
+    /// If the table fails, or the row is damaged.
+    pub fn site_tokens(&self, site: u16) -> Result<SiteTokensRow, Error> {
+        let row_key = key::volume_row(VolumeRow::SiteTokens(site));
+        let value = self.table.get(&row_key);
+        let value = value.map_err(|error| table_failed("reading the tokens of a site", &error))?;
+        let Some(value) = value else { return Ok(SiteTokensRow::default()) };
+        let decoded = SiteTokensRow::decode(&value);
+        decoded.map(|(_, row)| row).map_err(|error| row_damaged(&row_key, error))
+    }
+
+    /// Writes the tokens that this site and another one have given each other.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn put_site_tokens(&self, site: u16, row: &SiteTokensRow) -> Result<(), Error> {
+        let mut txn = self.begin_upkeep();
+        txn.put(key::volume_row(VolumeRow::SiteTokens(site)), row);
+        txn.commit().map(drop)
+    }
+
+    /// Returns the mark of inode numbers: this site has given none at or above it.
+    pub fn id_mark(&self) -> u64 {
+        self.lock().state.ids.mark()
     }
 
     /// Returns the target of a name in a directory, also if its home is another site.

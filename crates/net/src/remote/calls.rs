@@ -1,7 +1,6 @@
 //! Requests of a session: those under way, those that wait for their turn, and their callers.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -22,6 +21,7 @@ use crate::clock::boot_time;
 use crate::key::address::ServerAddress;
 use crate::link::Link;
 use crate::remote::call::{Call, FitsReply};
+use crate::remote::connect_error::{ConnectError, older_folder};
 use crate::remote::ended_origins::EndedOrigins;
 use crate::remote::flush::Flush;
 use crate::remote::guest_chains::GuestChains;
@@ -38,9 +38,6 @@ mod cancel;
 
 /// The time between two looks at deadlines while there is no connection.
 const DEADLINES: Duration = Duration::from_millis(250);
-
-/// The error of a request while the server gives no session.
-const REFUSED: Code = Code::AccessDenied;
 
 /// A request that was numbered.
 pub(super) struct UnderWay {
@@ -133,8 +130,8 @@ pub(super) struct State {
     answers: u64,
     /// Requests that were given a number.
     requests: u64,
-    /// The server has refused the client for good.
-    refused: bool,
+    /// The error of requests, if the server has refused the client for good.
+    refused: Option<Code>,
     pub(super) ended: bool,
 }
 
@@ -172,7 +169,7 @@ impl Calls {
             connections: 0,
             answers: 0,
             requests: 0,
-            refused: false,
+            refused: None,
             ended: false,
         };
         let on_dir = OnceLock::new();
@@ -194,9 +191,9 @@ impl Calls {
             drop(state);
             return fail(call.done, Code::Unavailable);
         }
-        if state.refused {
+        if let Some(code) = state.refused {
             drop(state);
-            return fail(call.done, REFUSED);
+            return fail(call.done, code);
         }
         if state.has_lost_lock(&call.opens) {
             drop(state);
@@ -317,7 +314,7 @@ impl Calls {
         }
         let flush = is_new.then(|| state.flush.begin());
         state.connections += 1;
-        state.refused = false;
+        state.refused = None;
         state.heard = boot_time();
         state.servers.begin_connection();
         let answered = state.resume(link, welcome);
@@ -334,17 +331,22 @@ impl Calls {
 
     /// Fails all requests, and those that begin, until the server gives a session after all: it has
     /// refused the client for good, and no request can say so to a program that waits.
-    pub(super) fn refused(&self, why: &dyn fmt::Display) {
+    pub(super) fn refused(&self, why: &ConnectError) {
+        // An office whose folder is an older one is cut off, and may come back.
+        let code = match older_folder(why) {
+            Some(_) => Code::HostDown,
+            None => Code::AccessDenied,
+        };
         let mut state = self.state.lock();
-        let is_first = !std::mem::replace(&mut state.refused, true);
+        let is_first = state.refused.replace(code).is_none();
         if is_first {
             tracing::warn!(%why, "requests fail until the server gives a session");
         }
         let numbers: Vec<u64> = state.machine.under_way().collect();
-        let abandoned = numbers.into_iter().flat_map(|number| state.abandon(number, REFUSED));
+        let abandoned = numbers.into_iter().flat_map(|number| state.abandon(number, code));
         let mut answered: Vec<Answered> = abandoned.collect();
         let backlog = std::mem::take(&mut state.backlog);
-        answered.extend(backlog.into_iter().map(|call| (call.done, Err(REFUSED.into()))));
+        answered.extend(backlog.into_iter().map(|call| (call.done, Err(code.into()))));
         drop(state);
         match is_first {
             true => self.leases.refuse(),

@@ -11,11 +11,11 @@ use parking_lot::{Condvar, Mutex};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Hello, RefusalCode};
 use pelago_wire::present::Present;
-use pelago_wire::version;
+use pelago_wire::{ShownTokens, version};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::calls::Calls;
-use super::connect_error::{ConnectError, is_definite, is_of_load, is_passing};
+use super::connect_error::{ConnectError, is_definite, is_of_load, is_passing, older_folder};
 use super::connection::{Attempt, Connection};
 use super::dial::open;
 use super::round::{Round, RoundFailure};
@@ -288,6 +288,30 @@ impl Connector {
         patience: Duration,
         answer: Duration,
     ) -> Result<(), ConnectError> {
+        let pass = match &self.options.role {
+            ClientRole::Site(site) => Some(&site.pass),
+            ClientRole::Client | ClientRole::Guest(_) => None,
+        };
+        let Some(pass) = pass else {
+            return self.attempt_showing(target, chain, &ShownTokens::default(), patience, answer);
+        };
+        // Without them its folder would be taken for an older one.
+        let shown = pass.shown().ok_or(ConnectError::Cut)?;
+        let result = self.attempt_showing(target, chain, &shown, patience, answer);
+        if let Some(older) = result.as_ref().err().and_then(older_folder) {
+            pass.refused(&shown, older);
+        }
+        result
+    }
+
+    fn attempt_showing(
+        &self,
+        target: &ServerTarget,
+        chain: usize,
+        shown: &ShownTokens,
+        patience: Duration,
+        answer: Duration,
+    ) -> Result<(), ConnectError> {
         let (stream, tls) = open(target, answer)?;
         if let ClientRole::Site(_) = &self.options.role {
             stream.set_long_line();
@@ -299,11 +323,10 @@ impl Connector {
         send_first(&link, FrameKind::Hello, self.hello().encode().to_vec());
         let presented = match &self.options.role {
             ClientRole::Client => None,
-            ClientRole::Guest(_) => self.calls.present(chain),
-            ClientRole::Site(site) => Some(site.invitation.iter().cloned().collect()),
+            ClientRole::Guest(_) => self.calls.present(chain).map(|chain| Present { chain }),
+            ClientRole::Site(site) => Some(Present::of_site(shown, site.invitation.as_deref())),
         };
-        if let Some(chain) = presented {
-            let present = Present { chain };
+        if let Some(present) = presented {
             send_first(&link, FrameKind::Present, present.encode().map_err(ConnectError::Chain)?);
         }
         if let Some(result) = attempt.wait(begun + answer) {

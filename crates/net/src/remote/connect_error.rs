@@ -3,6 +3,7 @@
 
 use std::io;
 
+use pelago_wire::OlderFolder;
 use pelago_wire::handshake::{RefusalCode, Refused};
 
 use crate::tls::TlsError;
@@ -88,6 +89,19 @@ pub(super) const fn is_passing(error: &ConnectError) -> bool {
     )
 }
 
+/// Returns whose folder is a copy or an older one, if the server has refused this site for that.
+pub(super) const fn older_folder(error: &ConnectError) -> Option<OlderFolder> {
+    match error {
+        ConnectError::Refused(Refused { code: RefusalCode::Older, .. }) => {
+            Some(OlderFolder::OfAsker)
+        }
+        ConnectError::Refused(Refused { code: RefusalCode::Outdated, .. }) => {
+            Some(OlderFolder::OfAnswerer)
+        }
+        _ => None,
+    }
+}
+
 /// Returns whether the server has too much to do to take another session.
 pub(super) const fn is_of_load(error: &ConnectError) -> bool {
     matches!(
@@ -112,6 +126,8 @@ pub(super) const fn is_definite(error: &ConnectError) -> bool {
             RefusalCode::UnknownKey
                 | RefusalCode::NoAccess
                 | RefusalCode::NotInvited
+                | RefusalCode::Older
+                | RefusalCode::Outdated
                 | RefusalCode::NotPrimary
                 | RefusalCode::OtherVersion
                 | RefusalCode::NotPelago

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
     Attr, Buffer, Bulk, Connections, Context, Done, Entry, Error, GuestGrant, GuestRefusal, Handle,
-    Reply, Request, Served, Service, SessionId, SessionRecord, SessionService, SitePeer,
+    Reply, Request, Served, Service, SessionId, SessionRecord, SessionService, SiteHello, SitePeer,
     SiteRefusal,
 };
 
@@ -262,7 +262,7 @@ impl<S: Service> SessionService for WithSessions<S> {
     fn admit_site(
         &self,
         key: &[u8; 32],
-        _invitation: Option<&[u8]>,
+        _presented: Option<&SiteHello<'_>>,
     ) -> Result<SitePeer, SiteRefusal> {
         Ok(SitePeer { key: *key, site: 1 })
     }

@@ -14,10 +14,10 @@ use pelago_store::clock;
 use pelago_store::content::ContentStore;
 use pelago_store::folder::Folder;
 use pelago_store::reserve::Reserve;
-use pelago_store::rows::{SiteRow, SiteState};
+use pelago_store::rows::{SiteRow, SiteState, SiteTokensRow};
 use pelago_store::table::{self, SharedTable};
 use pelago_store::volume::{SiteOf, Volume, VolumeOptions};
-use pelago_wire::{Handle, RecordedPeer, SessionId, SessionRecord, Time, limits};
+use pelago_wire::{Code, Error, Handle, RecordedPeer, SessionId, SessionRecord, Time, limits};
 
 use super::core::{Built, Core, WorkerNotifies, notifier};
 use super::primary::without_passthrough;
@@ -178,7 +178,9 @@ fn recover(
     let origins = Origins::of_last_run(&sessions);
     sessions.retain(|(_, record)| !matches!(record.peer, RecordedPeer::Origin { .. }));
     let revoked = shard.revocations().map_err(failed)?;
+    let tokens = tokens_of_sites(&shard, &others).map_err(failed)?;
     let of_sites = SiteRows {
+        tokens,
         others,
         list: shard.site_list().map_err(failed)?,
         chains: Chains::new(parts.shard.site, shard.ancestry().map_err(failed)?),
@@ -209,6 +211,19 @@ fn recover(
         sites,
     };
     Ok(Recovered { core, report: RecoveryReport { mended, ..report }, still_written, sessions })
+}
+
+/// Returns the tokens that this site and each other one have given each other. Those of a damaged
+/// row are lost: no site is refused for them.
+fn tokens_of_sites(
+    shard: &Shard,
+    others: &[(u16, SiteRow)],
+) -> Result<Vec<(u16, SiteTokensRow)>, Error> {
+    let of_site = |site: &u16| match shard.site_tokens(*site) {
+        Err(error) if error.code == Code::Corrupt => Ok((*site, SiteTokensRow::LOST)),
+        tokens => tokens.map(|row| (*site, row)),
+    };
+    others.iter().map(|(site, _)| of_site(site)).collect()
 }
 
 /// Returns the wait for the sessions of the last run. It waits for none if the options give it no

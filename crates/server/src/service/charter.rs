@@ -213,6 +213,7 @@ impl Dispatcher {
                  taken back meanwhile: restore the line between the offices",
                 silence.as_secs() / 3600
             )),
+            GuestService::Outdated => sites.says_outdated(),
         }
     }
 

@@ -361,6 +361,8 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         | Request::DropBytes { .. }
         | Request::Clock
         | Request::Hashes { .. }
+        | Request::RenewToken { .. }
+        | Request::KeepToken { .. }
         | Request::Servers => 0,
     };
     own + bytes.len()

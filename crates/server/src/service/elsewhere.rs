@@ -19,7 +19,7 @@ use pelago_data::OpenKey;
 use pelago_meta::shard::NameThere;
 use pelago_store::clock;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Effect, Error, Handle, OpenId, Reply, Request, SessionId,
+    Bulk, Code, Context, Done, Effect, Error, Handle, OpenId, Reply, Request, SessionId, SiteToken,
 };
 
 use self::make_dir::DirThere;
@@ -233,6 +233,21 @@ impl Executor<'_> {
         }
         let program = env!("CARGO_PKG_VERSION").to_owned();
         Ok(Reply::Clock { now: clock::now(), program }.into())
+    }
+
+    /// Gives a site's server its next token.
+    pub(super) fn renew_token(&self, token: &SiteToken) -> OpResult {
+        let peer = self.parts.sites.of_session(self.context.session).ok_or(Code::AccessDenied)?;
+        let given = self.parts.sites.give_token(peer.site, *token)?;
+        Ok(Outcome::WhenSafe(Reply::Token(given), ErrorReport::Untracked))
+    }
+
+    /// Records that a token is safe at the site of this session. A loss of power may lose that:
+    /// then the one before is taken too.
+    pub(super) fn keep_token(&self, token: &SiteToken) -> OpResult {
+        let peer = self.parts.sites.of_session(self.context.session).ok_or(Code::AccessDenied)?;
+        self.parts.sites.keep_token(peer.site, *token)?;
+        Ok(Reply::Done.into())
     }
 
     /// Takes over the list of the sites.

@@ -170,6 +170,8 @@ impl Executor<'_> {
             Request::DropBytes { node, file } => self.drop_bytes(node.ino, *file),
             Request::Clock => self.clock(),
             Request::Hashes { open, offset, blocks } => self.hashes(*open, *offset, *blocks),
+            Request::RenewToken { token } => self.renew_token(token),
+            Request::KeepToken { token } => self.keep_token(token),
             Request::Servers => self.servers(),
         }
     }

@@ -76,7 +76,7 @@ impl Dispatcher {
                 self.park_guest(guest, context, submission);
                 None
             }
-            GuestService::Alone(_) => Some(Err(Code::HostDown.into())),
+            GuestService::Alone(_) | GuestService::Outdated => Some(Err(Code::HostDown.into())),
         }
     }
 
@@ -321,7 +321,7 @@ impl GuestCall {
         let sites = &dispatcher.parts.sites;
         match sites.serves_guests() {
             GuestService::Yes => self.finish_now(granted, result, done),
-            GuestService::Alone(_) => done(Err(Code::HostDown.into())),
+            GuestService::Alone(_) | GuestService::Outdated => done(Err(Code::HostDown.into())),
             GuestService::Asking => sites.gate.park(Box::new(move || {
                 let sites = &self.dispatcher.parts.sites;
                 match sites.serves_guests() == GuestService::Yes {

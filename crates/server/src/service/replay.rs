@@ -97,6 +97,8 @@ impl Executor<'_> {
             | Request::DropBytes { .. }
             | Request::Clock
             | Request::Hashes { .. }
+            | Request::RenewToken { .. }
+            | Request::KeepToken { .. }
             | Request::Servers => self.execute_new(request),
         }
     }

@@ -8,7 +8,7 @@ use pelago_meta::reply_cache::RequestKey;
 use pelago_wire::{
     Attr, Code, Connections, Context, Error, GuestGrant, GuestRefusal, Handle, LeaseMoment,
     LeasedAnswer, Leases, Origin, RecordedPeer, Reply, Request, Served, SessionId, SessionRecord,
-    SessionService, SitePeer, SiteRefusal, Touches,
+    SessionService, SiteHello, SitePeer, SiteRefusal, Touches,
 };
 
 use super::{Dispatcher, LocalService};
@@ -101,9 +101,9 @@ impl SessionService for LocalService {
     fn admit_site(
         &self,
         key: &[u8; 32],
-        invitation: Option<&[u8]>,
+        presented: Option<&SiteHello<'_>>,
     ) -> Result<SitePeer, SiteRefusal> {
-        self.dispatcher.parts.sites.admit(key, invitation)
+        self.dispatcher.parts.sites.admit(key, presented)
     }
 
     fn is_site(&self, peer: &SitePeer) -> bool {

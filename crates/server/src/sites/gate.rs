@@ -27,6 +27,8 @@ pub(crate) enum GuestService {
     Asking,
     /// Not before the first site can be reached again: it was silent for this long.
     Alone(Duration),
+    /// Not by this folder, which is a copy or an older one: what was taken back may be unknown.
+    Outdated,
 }
 
 /// The answered questions to the first site. A state machine without a clock of its own.

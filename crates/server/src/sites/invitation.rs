@@ -11,7 +11,7 @@ use pelago_store::clock;
 use pelago_store::report::volume_failed;
 use pelago_store::rows::{SITE_NAME_BYTES, SiteRow, SiteState};
 use pelago_store::volume;
-use pelago_wire::{Code, Error, InodeId, SitePeer, SiteRefusal, limits};
+use pelago_wire::{Code, Error, InodeId, SiteHello, SitePeer, SiteRefusal, limits};
 
 use super::{Sites, has_joined};
 
@@ -80,13 +80,18 @@ impl Sites {
     pub(crate) fn admit(
         self: &Arc<Self>,
         key: &[u8; 32],
-        invitation: Option<&[u8]>,
+        presented: Option<&SiteHello<'_>>,
     ) -> Result<SitePeer, SiteRefusal> {
         let mut others = self.others.lock();
-        let because = |text: &str| SiteRefusal(text.to_owned());
+        let because = |text: &str| SiteRefusal::NotInvited(text.to_owned());
         for (site, row) in &*others {
             match row.state {
                 SiteState::Joined { key: of, .. } if of == *key => {
+                    let refused =
+                        presented.and_then(|hello| self.judge(*site, &row.name, &hello.shown));
+                    if let Some(refusal) = refused {
+                        return Err(refusal);
+                    }
                     return Ok(SitePeer { key: *key, site: *site });
                 }
                 SiteState::Left { key: of } if of == *key => {
@@ -96,6 +101,7 @@ impl Sites {
             }
         }
         let no_reason = || because("");
+        let invitation = presented.and_then(|hello| hello.invitation);
         let Some(text) = invitation else { return Err(no_reason()) };
         let sentence = Assertion::credential(text).map_err(|_| no_reason())?;
         let Authorizer::Key(Principal(by)) = *sentence.authorizer() else {
@@ -136,6 +142,7 @@ impl Sites {
             .and_then(|()| self.put(&mut others, invited.site, joined))
             .map_err(|error| because(error.code.says()))?;
         tracing::info!(site = invited.site, name, "a site has joined the volume");
+        self.tokens.wake();
         Ok(SitePeer { key: *key, site: invited.site })
     }
 

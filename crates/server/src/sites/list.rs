@@ -206,6 +206,7 @@ impl Sites {
         self.list.lock().adopt(NewList { list, text: text.to_vec() }, invalidations);
         drop(others);
         tracing::info!(?changed, "the list of the sites has changed");
+        self.tokens.wake();
         for site in changed {
             if self.is_gone(site) {
                 self.origins.end_site(&self.shard, site);

@@ -1,7 +1,7 @@
 //! The session at another site's server: it refuses requests while that server is silent, and
 //! counts those that are sent.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ use pelago_wire::{
 /// The session at another site's server.
 pub(super) struct Line {
     service: Arc<dyn LeasedService>,
+    /// True once the own folder is known to be a copy, or an older one.
+    is_outdated: Arc<AtomicBool>,
     /// The silence after which requests are refused.
     silent: Duration,
     /// Number of requests that were sent, without those that come at intervals.
@@ -22,9 +24,13 @@ pub(super) struct Line {
 
 impl Line {
     /// Returns the session that this service has. Requests are refused after a silence of
-    /// `timeout`, or longer.
-    pub(super) fn new(service: Arc<dyn LeasedService>, timeout: Duration) -> Self {
-        Self { service, silent: timeout.max(SILENT), sent: AtomicU64::new(0) }
+    /// `timeout`, or longer, and once `is_outdated` is true.
+    pub(super) fn new(
+        service: Arc<dyn LeasedService>,
+        is_outdated: Arc<AtomicBool>,
+        timeout: Duration,
+    ) -> Self {
+        Self { service, is_outdated, silent: timeout.max(SILENT), sent: AtomicU64::new(0) }
     }
 
     /// Returns the number of requests that were sent.
@@ -35,9 +41,13 @@ impl Line {
     /// Counts a request that is about to be sent.
     ///
     /// # Errors
-    /// `HostDown` if the other server is silent. A close is sent even then: nothing else ends the
-    /// open, and the locks of its process.
+    /// `HostDown` if the other server is silent, or the own folder is an older one. A close is sent
+    /// even while the other server is silent: nothing else ends the open, and the locks of its
+    /// process.
     fn admit(&self, request: &Request) -> Result<(), Error> {
+        if self.is_outdated.load(Ordering::Acquire) {
+            return Err(Code::HostDown.into());
+        }
         let after = match request.opens() {
             OpenEffect::Ends(_) | OpenEffect::EndsLocks { .. } => Duration::MAX,
             // One that is sent and not answered is lost to its program, although the line comes
@@ -52,9 +62,16 @@ impl Line {
         if self.silence().is_some_and(|silence| silence >= after) {
             return Err(Code::HostDown.into());
         }
-        // As heartbeats, the questions what was taken back, and what time it is, are asked for no
-        // program.
-        if !matches!(request, Request::Charter { .. } | Request::Clock) {
+        // As heartbeats, the questions what was taken back, and what time it is, and those for
+        // tokens, are asked for no program.
+        let is_of_server = matches!(
+            request,
+            Request::Charter { .. }
+                | Request::Clock
+                | Request::RenewToken { .. }
+                | Request::KeepToken { .. }
+        );
+        if !is_of_server {
             self.sent.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())

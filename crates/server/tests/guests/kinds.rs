@@ -3,8 +3,8 @@
 use pelago_wire::{
     AllocateMode, Asker, AuditPlace, Code, Cookie, FileKind, FileLock, Handle, InodeId, LockKind,
     LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, PlaceFlags, RenameFlags,
-    Reply, Request, Search, SeekFrom, SessionId, SetAttr, Tags, Time, Whence, WriteFlags,
-    XattrFlags,
+    Reply, Request, Search, SeekFrom, SessionId, SetAttr, SiteToken, Tags, Time, Whence,
+    WriteFlags, XattrFlags,
 };
 
 use super::world::{Guest, World};
@@ -99,6 +99,8 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::PassRevocation
         | Operation::CharterChanged
         | Operation::Clock
+        | Operation::RenewToken
+        | Operation::KeepToken
         | Operation::Servers => Rule::Never,
     }
 }
@@ -175,6 +177,8 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::GiveBytes
         | Operation::DropBytes
         | Operation::Clock
+        | Operation::RenewToken
+        | Operation::KeepToken
         | Operation::Servers => about_node(operation, target),
     }
 }
@@ -304,6 +308,8 @@ fn about_node(operation: Operation, target: Target) -> Request {
         Operation::GiveBytes => Request::GiveBytes { node, file: InodeId::new(7, 0, 9).unwrap() },
         Operation::DropBytes => Request::DropBytes { node, file: InodeId::new(7, 0, 9).unwrap() },
         Operation::Clock => Request::Clock,
+        Operation::RenewToken => Request::RenewToken { token: SiteToken::NONE },
+        Operation::KeepToken => Request::KeepToken { token: SiteToken::NONE },
         Operation::Servers => Request::Servers,
         other => panic!("{other:?} names no node"),
     }

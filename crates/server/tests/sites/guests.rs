@@ -10,7 +10,7 @@ use pelago_keynote::{Assertion, Charter, Grant, Principal, Revocation, Revocatio
 use pelago_server::{Options, Server};
 use pelago_wire::{
     Code, Context, GuestGrant, GuestRefusal, Handle, LeasedAnswer, OpenId, PassedRevocation,
-    RecordedPeer, Reply, Request, RequestId, SessionId, SessionRecord, SitePeer, limits,
+    RecordedPeer, Reply, Request, RequestId, SessionId, SessionRecord, SitePeer, SiteToken, limits,
 };
 
 use super::world::{
@@ -565,6 +565,8 @@ fn only_sites_ask_for_the_charter_and_only_the_first_one_is_asked() {
             Request::CharterChanged,
             Request::Clock,
             Request::Hashes { open: OpenId(1), offset: 0, blocks: 1 },
+            Request::RenewToken { token: SiteToken::NONE },
+            Request::KeepToken { token: SiteToken::NONE },
         ]
     };
     for session in [client(&offices.first), SessionId::DIRECT] {

@@ -7,7 +7,7 @@ use pelago_server::InviteError;
 use pelago_wire::{Code, Handle, InodeId, Name, Request, SessionId, SitePeer};
 
 use super::world::{
-    BERLIN, FAR, Offices, TICKET, ask, begin, client, founded, public, refusal, sentence,
+    BERLIN, FAR, Offices, TICKET, ask, begin, client, founded, invited, public, refusal, sentence,
 };
 
 #[test]
@@ -17,7 +17,8 @@ fn only_the_bearer_of_an_invitation_joins() {
     let service = first.session_service();
     let volume = service.served().volume;
     assert_eq!(first.invite_site("berlin", public(TICKET), FAR), Ok(1));
-    let admit = |key: u8, text: Option<&[u8]>| service.admit_site(&public(key), text);
+    let admit =
+        |key: u8, text: Option<&[u8]>| service.admit_site(&public(key), text.map(invited).as_ref());
     // A stranger learns nothing.
     let other_ticket = sentence(9, volume, 1, BERLIN);
     let other_number = sentence(TICKET, volume, 7, BERLIN);
@@ -51,7 +52,7 @@ fn an_invitation_expires() {
     let service = first.session_service();
     first.invite_site("berlin", public(TICKET), 1_700_000_000).unwrap();
     let late = sentence(TICKET, service.served().volume, 1, BERLIN);
-    let admitted = service.admit_site(&public(BERLIN), Some(&late));
+    let admitted = service.admit_site(&public(BERLIN), Some(&invited(&late)));
     assert_eq!(refusal(admitted), "the invitation has expired");
     // Its number is not given again.
     assert_eq!(first.invite_site("berlin", public(8), FAR), Ok(2));
@@ -75,7 +76,7 @@ fn of_two_with_one_ticket_one_joins() {
             scope.spawn(move || {
                 let text = sentence(ticket, volume, site, server);
                 barrier.wait();
-                service.admit_site(&public(server), Some(&text)).is_ok()
+                service.admit_site(&public(server), Some(&invited(&text))).is_ok()
             })
         });
         threads.map(|thread| thread.join().unwrap()).into_iter().filter(|joined| *joined).count()
@@ -91,7 +92,9 @@ fn a_restart_forgets_no_site() {
     let volume = first.session_service().served().volume;
     first.invite_site("berlin", public(TICKET), FAR).unwrap();
     let text = sentence(TICKET, volume, 1, BERLIN);
-    first.session_service().admit_site(&public(BERLIN), Some(&text)).unwrap();
+    let service = first.session_service();
+    service.admit_site(&public(BERLIN), Some(&invited(&text))).unwrap();
+    drop(service);
     // As a crash: not stopped.
     drop(first);
     let again = founded(&folder);

@@ -21,5 +21,6 @@ mod stays;
 mod stays_at_risk;
 mod storm;
 mod three;
+mod tokens;
 mod whereabouts;
 mod world;

@@ -17,8 +17,8 @@ use super::guests::admit;
 use super::line::{Ends, Line, Recalls};
 use super::stays::{content, read, write_new};
 use super::world::{
-    FAR, ask, ask_with, begin, client, founded_with, key, lookup, options, public, refusal,
-    sentence, wait_for,
+    FAR, ask, ask_with, begin, client, founded_with, invited, key, lookup, options, public,
+    refusal, sentence, wait_for,
 };
 use crate::harness::rig::{entry, name};
 
@@ -84,7 +84,8 @@ impl Three {
             let service = there[to].upgrade()?.session_service();
             let ticket = sentence(ticket_of(from), volume, from, key_of(from));
             let invitation = (to == 0).then_some(&ticket[..]);
-            let peer = service.admit_site(&public(key_of(from)), invitation).ok()?;
+            let presented = invitation.map(invited);
+            let peer = service.admit_site(&public(key_of(from)), presented.as_ref()).ok()?;
             let ends = Ends {
                 there: there[to].clone(),
                 session: begin(&*service, peer),
@@ -280,7 +281,7 @@ fn a_site_that_has_nothing_leaves() {
     assert_eq!(first.invite_site("rome", public(9), FAR), Ok(3));
     let volume = first.session_service().served().volume;
     let again = sentence(ticket_of(2), volume, 2, 9);
-    assert!(first.session_service().admit_site(&public(9), Some(&again)).is_err());
+    assert!(first.session_service().admit_site(&public(9), Some(&invited(&again))).is_err());
     let twin = first.invite_site("berlin", public(9), FAR);
     assert_eq!(twin, Err(InviteError::NameTaken(1)));
     drop(three.routes);

@@ -13,7 +13,8 @@ use pelago_server::{Joining, Neighbour, Options, Server};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
     Bulk, Code, Context, Done, Handle, NewMode, RecordedPeer, RenameFlags, Reply, Request,
-    RequestId, SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal,
+    RequestId, SessionId, SessionRecord, SessionService, ShownTokens, SiteHello, SitePeer,
+    SiteRefusal,
 };
 
 use super::line::{Ends, Line, Losing, NextRun, Recalls};
@@ -46,6 +47,11 @@ pub(super) fn sentence(by: u8, volume: [u8; 16], site: u16, server: u8) -> Vec<u
     credential.sign(&key(by).signing_key()).unwrap().into_bytes()
 }
 
+/// Returns what a server presents that has this invitation, and no tokens yet.
+pub(super) fn invited(invitation: &[u8]) -> SiteHello<'_> {
+    SiteHello { shown: ShownTokens::default(), invitation: Some(invitation) }
+}
+
 pub(super) fn options() -> Options {
     Options { grace: Duration::ZERO, ..Options::default() }
 }
@@ -74,6 +80,13 @@ pub(super) struct Offices {
     pub(super) sent: Arc<AtomicU64>,
     lines: [Ends; 2],
     _recalls: [Arc<Recalls>; 2],
+    pub(super) folder: tempfile::TempDir,
+}
+
+/// Two servers of one volume that do not reach each other.
+pub(super) struct Servers {
+    pub(super) first: Arc<Server>,
+    pub(super) berlin: Arc<Server>,
     pub(super) folder: tempfile::TempDir,
 }
 
@@ -108,7 +121,8 @@ impl Offices {
         first.invite_site("berlin", public(TICKET), FAR).unwrap();
         let berlin = Arc::new(joining(&folder, volume, of_berlin));
         let sentence = sentence(TICKET, volume, 1, BERLIN);
-        let to_first = first.session_service().admit_site(&public(BERLIN), Some(&sentence));
+        let to_first =
+            first.session_service().admit_site(&public(BERLIN), Some(&invited(&sentence)));
         let to_berlin = berlin.session_service().admit_site(&public(FIRST), None);
         let is_cut = Arc::new(AtomicBool::new(false));
         let is_silent = Arc::new(AtomicBool::new(false));
@@ -132,6 +146,12 @@ impl Offices {
         ];
         let recalls = [connect(&berlin, lines[0].clone()), connect(&first, lines[1].clone())];
         Self { first, berlin, is_cut, is_silent, losing, sent, lines, _recalls: recalls, folder }
+    }
+
+    /// Returns the servers without the line between them.
+    pub(super) fn into_servers(self) -> Servers {
+        let Self { first, berlin, folder, .. } = self;
+        Servers { first, berlin, folder }
     }
 
     /// Returns the session of the first site's server at berlin.
@@ -334,7 +354,9 @@ pub(super) fn ask_as(
 }
 
 pub(super) fn refusal(admitted: Result<SitePeer, SiteRefusal>) -> String {
-    admitted.unwrap_err().0
+    match admitted.unwrap_err() {
+        SiteRefusal::NotInvited(text) | SiteRefusal::Older { text, .. } => text,
+    }
 }
 
 pub(super) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -97,6 +97,7 @@ impl KeyPart for VolumeRow {
             Self::Identity => (Self::IDENTITY, 0),
             Self::HighWater(shard) => (Self::HIGH_WATER, shard),
             Self::Mirror => (Self::MIRROR, 0),
+            Self::SiteTokens(site) => (Self::SITE_TOKENS, site),
             Self::IndexCommits(shard) => (Self::INDEX_COMMITS, shard),
             Self::SiteList => (Self::SITE_LIST, 0),
         };
@@ -111,6 +112,7 @@ impl KeyPart for VolumeRow {
             Self::IDENTITY if shard == 0 => Some(Self::Identity),
             Self::HIGH_WATER => Some(Self::HighWater(shard)),
             Self::MIRROR if shard == 0 => Some(Self::Mirror),
+            Self::SITE_TOKENS => Some(Self::SiteTokens(shard)),
             Self::INDEX_COMMITS => Some(Self::IndexCommits(shard)),
             Self::SITE_LIST if shard == 0 => Some(Self::SiteList),
             _ => None,

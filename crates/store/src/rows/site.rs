@@ -1,6 +1,8 @@
 //! Rows of the sites of a volume.
 
-use pelago_wire::limits;
+use std::io;
+
+use pelago_wire::{SiteToken, limits};
 
 use super::codec::{Reader, Writer};
 use super::error::DecodeError;
@@ -140,6 +142,69 @@ impl<'a> Body<'a> for SiteListRow<'a> {
             return Err(DecodeError::Length);
         }
         Ok(Self { text })
+    }
+}
+
+/// The tokens that this site and another one, whose number is in the key, have given each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SiteTokensRow {
+    /// The last one that the other site has given to this one.
+    pub held: SiteToken,
+    /// The last one that this site has given to the other one.
+    pub given: SiteToken,
+    /// The one before it, as long as the other site may not have the last one; `None` once it has.
+    pub before: Option<SiteToken>,
+}
+
+const ONE_BEFORE: u8 = 1;
+
+impl SiteTokensRow {
+    /// The tokens of a site whose row is damaged.
+    pub const LOST: Self = Self { held: SiteToken::LOST, given: SiteToken::LOST, before: None };
+
+    /// Returns the random bytes of a new token.
+    ///
+    /// # Errors
+    /// If the system has none.
+    pub fn new_random() -> io::Result<[u8; 16]> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(io::Error::other)?;
+        Ok(random)
+    }
+}
+
+impl Row<'_> for SiteTokensRow {
+    const KIND: RowKind = RowKind::Volume;
+}
+
+impl Body<'_> for SiteTokensRow {
+    fn body_bytes(&self) -> usize {
+        let tokens = if self.before.is_some() { 3 } else { 2 };
+        2 + tokens * 24
+    }
+
+    fn encode_body(&self, out: &mut Writer) {
+        out.u8(VolumeRow::SITE_TOKENS);
+        out.u8(if self.before.is_some() { ONE_BEFORE } else { 0 });
+        for token in [self.held, self.given].into_iter().chain(self.before) {
+            out.u64(token.number);
+            out.bytes(&token.random);
+        }
+    }
+
+    fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        fn token(body: &mut Reader<'_>) -> Result<SiteToken, DecodeError> {
+            Ok(SiteToken { number: body.u64()?, random: body.array()? })
+        }
+        expect_volume_row(body, VolumeRow::SITE_TOKENS)?;
+        let flags = body.u8()?;
+        if flags & !ONE_BEFORE != 0 {
+            return Err(DecodeError::Field("flags"));
+        }
+        let held = token(body)?;
+        let given = token(body)?;
+        let before = (flags == ONE_BEFORE).then(|| token(body)).transpose()?;
+        Ok(Self { held, given, before })
     }
 }
 

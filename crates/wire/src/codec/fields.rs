@@ -15,6 +15,7 @@ use crate::lock::{FileLock, LockKind, LockMode, LockOwner};
 use crate::name::Name;
 use crate::reply::{DataPath, DirEntry, Entry, PassedRevocation, VolumeStats};
 use crate::search::{Asker, Search, SearchAt, SearchPage, SearchPlace, TagPage, Tags};
+use crate::site_token::SiteToken;
 
 macro_rules! integers {
     ($($type:ident)+) => { $(
@@ -470,6 +471,7 @@ records! {
     }
     AccessPage { guests: GuestAccesses, more: bool, }
     PassedRevocation { sentence: Sentence, end: u64, }
+    SiteToken { number: u64, random: [u8; 16], }
     AuditPlace { day: u32, offset: u64, }
     AuditPage { lines: AuditLines, next: Option<AuditPlace>, }
     VolumeStats {

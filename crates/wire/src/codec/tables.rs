@@ -27,6 +27,7 @@ use crate::reply::{DataPath, Entry, Reply, VolumeStats};
 use crate::request::Request;
 use crate::reserved;
 use crate::search::{Search, SearchPage, TagPage, Tags};
+use crate::site_token::SiteToken;
 
 macro_rules! requests {
     ($($number:literal $name:ident { $($field:ident: $type:ty),* } -> $reply:ident;)+) => {
@@ -174,6 +175,8 @@ requests! {
     61 DropBytes { node: Handle, file: InodeId } -> Done;
     62 Clock {} -> Clock;
     63 Hashes { open: OpenId, offset: u64, blocks: u32 } -> Hashes;
+    64 RenewToken { token: SiteToken } -> Token;
+    65 KeepToken { token: SiteToken } -> Done;
     72 Servers {} -> Servers;
 }
 
@@ -257,6 +260,7 @@ replies! {
     27 Unreached { away: SiteNames, refused: SiteNames };
     28 Clock { now: Time, program: Text };
     29 Hashes(hashes: BlockHashes);
+    30 Token(token: SiteToken);
     40 Servers(servers: ServerAddresses);
 }
 

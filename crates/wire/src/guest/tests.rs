@@ -12,6 +12,7 @@ use crate::name::Name;
 use crate::operation::Operation;
 use crate::request::Request;
 use crate::search::{Asker, Search, Tags};
+use crate::site_token::SiteToken;
 
 const DOCUMENT: &str = include_str!("../../../../docs/semantics.md");
 const FILE: Handle = Handle::own(InodeId::ROOT);
@@ -213,6 +214,8 @@ fn others() -> Vec<Case> {
         (of_servers, Request::DropBytes { node: DIR, file: InodeId::ROOT }),
         (of_servers, Request::Clock),
         (of_servers, Request::Hashes { open: OPEN, offset: 0, blocks: 1 }),
+        (of_servers, Request::RenewToken { token: SiteToken::NONE }),
+        (of_servers, Request::KeepToken { token: SiteToken::NONE }),
         (of_servers, Request::Servers),
     ];
     to_read.into_iter().chain(to_write).chain(unlocked).chain(rest).collect()

@@ -8,9 +8,11 @@ use pelago_wire::{
     DenialCause, DeniedRight, DirEntry, Entry, FileKind, FileLock, GuestAccess, Handle, Hit,
     InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
     PassedRevocation, PlaceFlags, Recalled, RenameFlags, Replayed, Reply, Request, Search,
-    SearchAt, SearchPage, SearchPlace, SeekFrom, SessionId, SetAttr, SetTime, TagPage, Tags, Time,
-    Touched, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
+    SearchAt, SearchPage, SearchPlace, SeekFrom, SessionId, SetAttr, SetTime, SiteToken, TagPage,
+    Tags, Time, Touched, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
 };
+
+const TOKEN: SiteToken = SiteToken { number: 0x0102_0304_0506_0708, random: [9; 16] };
 
 const NODE: Handle = Handle::at(
     InodeId::from_raw(0x0102_0304_0506_0708),
@@ -342,6 +344,8 @@ fn searches() -> Vec<(&'static str, Request)> {
         ("", Request::DropBytes { node: NODE, file: NODE.ino }),
         ("", Request::Clock),
         ("", Request::Hashes { open: OpenId(7), offset: 1 << 24, blocks: 64 }),
+        ("", Request::RenewToken { token: TOKEN }),
+        ("", Request::KeepToken { token: TOKEN }),
         ("", Request::Servers),
     ]
 }
@@ -478,6 +482,7 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
             },
         ),
         ("", Reply::Hashes(vec![[3; 32], [4; 32]])),
+        ("", Reply::Token(TOKEN)),
     ]
 }
 

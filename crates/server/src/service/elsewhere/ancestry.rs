@@ -121,6 +121,8 @@ impl Subject {
             | Request::Audited { .. }
             | Request::Clock
             | Request::Hashes { .. }
+            | Request::RenewToken { .. }
+            | Request::KeepToken { .. }
             | Request::Servers => return None,
         })
     }

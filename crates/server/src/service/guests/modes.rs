@@ -120,6 +120,8 @@ impl UserModes<'_> {
             | Request::DropBytes { .. }
             | Request::Clock
             | Request::Hashes { .. }
+            | Request::RenewToken { .. }
+            | Request::KeepToken { .. }
             | Request::Servers => Ok(()),
         }
     }

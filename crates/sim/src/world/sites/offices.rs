@@ -216,6 +216,7 @@ impl Office {
             let site = self.site;
             let give_up = own.remote_timeout;
             let known: Mutex<HashMap<u16, Weak<Remote>>> = Mutex::default();
+            let asking = Arc::downgrade(&server);
             server.set_connect(Box::new(move |neighbour| {
                 let remote = known.lock().get(&neighbour.site).and_then(Weak::upgrade);
                 let remote = match remote {
@@ -223,7 +224,7 @@ impl Office {
                         remote.move_to(target(site, neighbour));
                         remote
                     }
-                    None => connect(site, neighbour, give_up),
+                    None => connect(site, neighbour, give_up, &*asking.upgrade()?),
                 };
                 known.lock().insert(neighbour.site, Arc::downgrade(&remote));
                 Some(remote as Arc<dyn LeasedService>)
@@ -257,6 +258,7 @@ impl Office {
     pub(super) fn introduce(&self) {
         let server = Arc::clone(self.server());
         let site = self.site;
+        turns::on(self.machine(), || server.keep_tokens());
         turns::on(self.machine(), || match site {
             0 => server.begin_site_list(server_key(0)).expect("a list"),
             _ => tell_address(&server, self.address()),
@@ -286,12 +288,13 @@ fn target(own: usize, neighbour: &Neighbour) -> ServerTarget {
 }
 
 /// Returns the session at the server of another site.
-fn connect(own: usize, neighbour: &Neighbour, give_up: Duration) -> Arc<Remote> {
+fn connect(own: usize, neighbour: &Neighbour, give_up: Duration, server: &Server) -> Arc<Remote> {
     let to = usize::from(neighbour.site);
     let site = SiteRole {
         volume: VOLUME.0,
         wanted: neighbour.site,
         invitation: (to == 0).then(|| sentence(own)),
+        pass: server.site_pass(neighbour.site),
     };
     let options = RemoteOptions {
         target: target(own, neighbour),
@@ -343,6 +346,10 @@ pub(super) fn join(offices: &[Office]) {
     let knows = |office: &Office| office.server().neighbours().len() == SITES - 1;
     for _ in 0..LOOKS {
         if offices.iter().all(knows) {
+            // Those that have joined: each later start tells the others where it is.
+            for office in &offices[1..] {
+                turns::on(office.machine(), || office.server().keep_tokens());
+            }
             return;
         }
         thread::sleep(LOOK);
