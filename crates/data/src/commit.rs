@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pelago_meta::shard::{Appended, BytesChange, InlineBytes, WritingRow};
+use pelago_meta::shard::{Appended, BytesChange, BytesPlace, InlineBytes, WritingRow};
 use pelago_wire::{Attr, Code, Error, Handle, InodeId};
 
 use crate::blocking::{MayBlock, OpError};
@@ -113,6 +113,10 @@ impl InodeGuard<'_> {
         if self.state.is_uncommitted() {
             self.describe_content(&mut change)?;
             change.live = Some(self.state.live());
+            if self.state.uncommitted == Uncommitted::All {
+                // The row may be from before the bytes came home.
+                change.place = BytesPlace::Here;
+            }
         }
         let state = &*self.state;
         if let Bytes::Memory(bytes) = &state.bytes

@@ -87,12 +87,15 @@ impl OpenFiles {
     ) -> Result<(), Error> {
         let (inode, _) = self.enter(handle, false)?;
         let mut guard = self.lock(&inode);
-        let loaded = guard.load().and_then(|()| guard.expect_bytes_in(from));
+        if let Err(error) = guard.load().and_then(|()| guard.expect_bytes_in(from)) {
+            guard.release(false)?;
+            return Err(error);
+        }
         let next = Shard::next_generation(guard.state.generation);
         // The file may be emptied and written meanwhile: no other content file gets this number.
         guard.state.generation = Some(next);
         drop(guard);
-        let brought = loaded.and_then(|()| {
+        let mut bring = || {
             let permit = self.take_fd_permit(handle.ino)?;
             let made = self.disk.content.create(handle.ino, next);
             let file = made.map_err(|error| self.disk.failed(&error))?;
@@ -101,8 +104,11 @@ impl OpenFiles {
             self.sync_name(&file)?;
             let content = OpenContent::new(file, FileAccess::ReadWrite, permit);
             self.lock(&inode).take_home(from, Some(content))
-        });
-        if brought.is_err() && !self.disk.content.is_shared() {
+        };
+        let brought = bring();
+        // After an error of the table its row may be there nevertheless.
+        let is_unnamed = |error: &Error| !matches!(error.code, Code::Io | Code::Corrupt);
+        if brought.as_ref().is_err_and(is_unnamed) && !self.disk.content.is_shared() {
             drop(self.disk.content.remove(handle.ino, next));
         }
         self.lock(&inode).release(false)?;
@@ -266,6 +272,8 @@ impl InodeGuard<'_> {
         };
         if let Err(error) = self.write_row(&change) {
             self.state.size = before;
+            // The row says where the bytes are, or will after the table was opened again.
+            self.state.bytes = Bytes::Unloaded;
             return Err(error);
         }
         self.state.uncommitted = Uncommitted::Nothing;
