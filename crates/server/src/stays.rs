@@ -21,7 +21,7 @@ use pelago_data::OpenKey;
 use pelago_meta::shard::Shard;
 use pelago_store::clock;
 use pelago_store::rows::{StayRow, StayState};
-use pelago_wire::{Error, Handle, InodeId, OpenFlags, Then, Time};
+use pelago_wire::{Code, Error, Handle, InodeId, OpenFlags, Then, Time};
 
 pub(crate) use self::recalled::RecalledStays;
 
@@ -249,10 +249,12 @@ impl Stays {
                 state.by_file.insert(row.file.ino, node);
             }
         }
+        let waiting: Vec<OnTold> = lost.iter().flat_map(|node| lose(&mut state, *node)).collect();
         self.count(&state);
         drop(state);
         let removed: Vec<Then> = lost.into_iter().map(|node| self.take(node)).collect();
         removed.into_iter().for_each(|then| then());
+        waiting.into_iter().for_each(|then| then(Err(Code::Io.into())));
     }
 
     /// Sets the function that tells the home of a file; a second call does nothing.
@@ -285,6 +287,11 @@ impl Stays {
             untold: count(|stay| stay.is_dirty || stay.is_telling),
             kept: count(|stay| stay.row.state == StayState::Kept),
         }
+    }
+
+    /// Returns the number of nodes that have bytes of files of other sites, or had them.
+    pub(crate) fn nodes(&self) -> usize {
+        self.state.lock().by_node.len()
     }
 
     /// Returns the file whose bytes this node has or had.
@@ -490,6 +497,18 @@ impl Stays {
             stay.answered.into_iter().for_each(|then| then());
         })
     }
+}
+
+/// Records that the row of a node, and with it what was written there, is lost: each open that may
+/// have written it reports an error once. Returns the callbacks that wait until its home knows.
+fn lose(state: &mut State, node: InodeId) -> Vec<OnTold> {
+    let State { by_node, opens, .. } = state;
+    let Some(stay) = by_node.get_mut(&node) else { return Vec::new() };
+    let file = stay.row.file.ino;
+    for open in opens.values_mut().filter(|open| open.flags.write && open.file.ino == file) {
+        open.has_lost = true;
+    }
+    mem::take(&mut stay.waiting)
 }
 
 impl State {

@@ -33,6 +33,10 @@ use self::numbers::Numbers;
 use crate::completion::{CancelKey, deliver};
 use crate::stays::{RecalledStays, Stays};
 
+/// The distance of the numbers of [`Upstream::own_open`] from the largest number, and how many there
+/// are.
+const OWN_OPENS: u64 = 1 << 42;
+
 /// The connection to the server of another site.
 pub(crate) struct Upstream {
     line: Arc<Line>,
@@ -111,6 +115,12 @@ impl Upstream {
     /// known before.
     pub(crate) fn stale_answers(&self) -> u64 {
         self.stale_answers.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of an open that a part of a request makes there: no client has such a
+    /// number, and none was given before.
+    pub(crate) fn own_open(&self) -> OpenId {
+        OpenId(u64::MAX - OWN_OPENS - self.next.fetch_add(1, Ordering::Relaxed) % OWN_OPENS)
     }
 
     /// Returns the most bytes of a new file that are sent with its close.

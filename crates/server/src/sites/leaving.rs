@@ -63,18 +63,19 @@ impl Sites {
         if self.own == InodeId::ROOT.site() {
             return Err(LeaveError::Founder);
         }
-        let staying = self.stays.status();
-        if staying.files + staying.kept > 0 {
-            return Err(LeaveError::HasBytes(staying.files + staying.kept));
-        }
-        // From here on no directory is made here that another site would name.
+        // From here on no directory is made here that another site would name, and no bytes of a
+        // file of another one stay here.
         *self.is_leaving.write() = true;
-        let homes = self.homes().map_err(LeaveError::Table)?;
-        if let Some(homes) = homes {
+        if let Err(why) = self.expect_nothing() {
             *self.is_leaving.write() = false;
-            return Err(LeaveError::HasHomes(homes));
+            return Err(why);
         }
         self.flush();
+        // What was under way before.
+        if let Err(why) = self.expect_nothing() {
+            *self.is_leaving.write() = false;
+            return Err(why);
+        }
         let founder = self.upstream(InodeId::ROOT.site()).map_err(LeaveError::NotAnswered)?;
         let (sender, answer) = mpsc::channel();
         let done: Done = Box::new(move |result| {
@@ -84,6 +85,19 @@ impl Sites {
         let answer = answer.recv().unwrap_or(Err(Code::Unavailable.into()));
         answer.map_err(LeaveError::NotAnswered)?;
         self.has_left().map_err(LeaveError::Table)
+    }
+
+    /// Checks that this site is the home of nothing, and has no bytes of others: also none that are
+    /// on their way to their home.
+    fn expect_nothing(&self) -> Result<(), LeaveError> {
+        let nodes = self.stays.nodes();
+        if nodes > 0 {
+            return Err(LeaveError::HasBytes(nodes));
+        }
+        match self.homes().map_err(LeaveError::Table)? {
+            Some(homes) => Err(LeaveError::HasHomes(homes)),
+            None => Ok(()),
+        }
     }
 
     /// Records that this site has left the volume: its folder is served no more.

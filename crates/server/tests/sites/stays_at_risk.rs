@@ -4,14 +4,18 @@
 use std::sync::Barrier;
 use std::thread;
 
-use pelago_server::{Server, StayStatus};
-use pelago_wire::{Code, Handle, OpenFlags, OpenId, Request, SetAttr, SetTime, Time, WriteFlags};
+use pelago_server::{LeaveError, Server, StayStatus};
+use pelago_wire::{
+    Code, Handle, OpenFlags, OpenId, RenameFlags, Request, SetAttr, SetTime, Time, WriteFlags,
+};
 
 use super::line::Losing;
 use super::stays::{
-    DIRECT, SIZE, WRITE, attr, close, content, create, flush, open, read, read_open, release, write,
+    DIRECT, SIZE, WRITE, attr, close, content, create, flush, open, read, read_open, release,
+    write, write_new,
 };
 use super::world::{Offices, ask, ask_with, options, wait_for};
+use crate::harness::rig::name;
 
 fn set(server: &Server, node: Handle, open: Option<OpenId>, set: SetAttr) -> Result<(), Code> {
     ask(server, DIRECT, Request::SetAttr { node, open, set }).map(drop)
@@ -362,4 +366,101 @@ fn a_small_file_that_has_arrived_and_was_changed_there_is_kept() {
     let mut expected = content(7, 20_000);
     expected[100..105].copy_from_slice(b"there");
     assert_eq!(read(first, "small").unwrap(), expected);
+}
+
+/// A close of one descriptor sends a small file home while another one makes it longer.
+#[test]
+fn a_close_beside_writes_through_another_descriptor_loses_none() {
+    let offices = Offices::new();
+    let Offices { first, berlin, .. } = &offices;
+    for round in 0..30_u64 {
+        let text = format!("f{round}");
+        let [one, two] = [OpenId(1), OpenId(2)];
+        let file = create(berlin, DIRECT, &text, one);
+        open(berlin, file, OpenFlags::WRITE, two).unwrap();
+        let bytes = content(round as u8, SIZE);
+        write(berlin, one, 0, &bytes[..10_000]).unwrap();
+        let both = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                both.wait();
+                write(berlin, two, 10_000, &bytes[10_000..]).unwrap();
+            });
+            both.wait();
+            flush(berlin, one).unwrap();
+        });
+        close(berlin, two);
+        close(berlin, one);
+        assert!(read(first, &text).unwrap() == bytes, "{text}");
+    }
+}
+
+fn replace(server: &Server, from: &str, to: &str) -> Result<(), Code> {
+    let request = Request::Rename {
+        from_dir: Handle::ROOT,
+        from: name(from),
+        to_dir: Handle::ROOT,
+        to: name(to),
+        flags: RenameFlags::Replace,
+    };
+    ask(server, DIRECT, request).map(drop)
+}
+
+/// As for a file of one site: after a loss of power the name leads to the old bytes or the new ones.
+#[test]
+fn a_rename_over_another_file_first_makes_the_bytes_safe() {
+    let offices = Offices::new();
+    let Offices { first, berlin, .. } = &offices;
+    offices.written("target", b"old");
+    for (at, round) in [(first, 1), (berlin, 2)] {
+        write_new(berlin, "new", &content(round, SIZE));
+        let before = offices.sent_by_first();
+        replace(at, "new", "target").unwrap();
+        assert!(offices.sent_by_first() - before >= 2, "an open and a sync");
+        assert_eq!(read(first, "target").unwrap(), content(round, SIZE));
+    }
+    // Without a target nothing is replaced, and nothing waits for the line.
+    write_new(berlin, "new", &content(3, SIZE));
+    let before = offices.sent_by_first();
+    replace(first, "new", "other").unwrap();
+    assert_eq!(offices.sent_by_first(), before);
+    offices.cut(true);
+    assert!(replace(first, "other", "target").is_err());
+    offices.cut(false);
+    for (text, round) in [("target", 2), ("other", 3)] {
+        assert_eq!(read(first, text).unwrap(), content(round, SIZE), "{text}");
+    }
+}
+
+/// `cp` at the home: the kernel reads the bytes, and they stay where they are.
+#[test]
+fn a_range_of_bytes_elsewhere_is_copied_by_the_kernel() {
+    let offices = Offices::new();
+    let Offices { first, berlin, .. } = &offices;
+    let file = write_new(berlin, "from", &content(1, SIZE));
+    let [from, to] = [OpenId(1), OpenId(2)];
+    open(first, file, OpenFlags::READ, from).unwrap();
+    create(first, DIRECT, "to", to);
+    let copy = Request::CopyRange { from, from_offset: 0, to, to_offset: 0, length: 1000 };
+    assert_eq!(ask(first, DIRECT, copy).err(), Some(Code::CrossHome));
+    assert_eq!(berlin.stays().files, 1);
+    close(first, from);
+    close(first, to);
+}
+
+/// Also bytes that are on their way home.
+#[test]
+fn an_office_does_not_leave_with_the_only_bytes() {
+    let offices = Offices::new();
+    let Offices { first, berlin, .. } = &offices;
+    let file = write_new(berlin, "large", &content(1, SIZE));
+    let node = first.bytes_at(file).unwrap();
+    let given = Request::GiveBytes { node: Handle::own(node), file: file.ino };
+    ask(berlin, offices.first_at_berlin(), given).unwrap();
+    let left = berlin.leave_volume();
+    assert!(matches!(left, Err(LeaveError::HasBytes(1))), "{left:?}");
+    assert_eq!(read(first, "large").unwrap(), content(1, SIZE));
+    // It stays a site as any other.
+    write_new(berlin, "next", &content(2, SIZE));
+    assert_eq!(read(first, "next").unwrap(), content(2, SIZE));
 }

@@ -11,7 +11,7 @@ use pelago_data::{NewPlace, OpenKey};
 use pelago_store::content::ContentFile;
 use pelago_wire::{
     Attr, Buffer, Bulk, Code, Context, Done, Error, Handle, InodeId, OpenFlags, OpenId, PlaceFlags,
-    Reply, Request, SessionId, Time, Touches, limits,
+    RenameFlags, Reply, Request, SessionId, Time, Touches, limits,
 };
 
 use super::opening::direct;
@@ -50,6 +50,10 @@ impl Dispatcher {
         submission: Submission<'a>,
     ) -> Diverted<'a> {
         let submission = self.divert_by_node(context, asking, submission)?;
+        if let Some(node) = self.replacing_node(&submission.request) {
+            self.after_sync_there(context, node, submission);
+            return ControlFlow::Break(None);
+        }
         if let Request::Release { open } = submission.request {
             let key = OpenKey::of(context, open);
             if !self.parts.sites.stays.has_open(key) && self.parts.opens.inode_of(key).is_ok() {
@@ -70,6 +74,12 @@ impl Dispatcher {
             // If it is no open here, the request itself says what is wrong.
             let Ok(file) = self.parts.opens.handle_of(open) else { continue };
             if let Ok(Some(node)) = self.parts.opens.bytes_at(open) {
+                if let Request::CopyRange { from, .. } = submission.request
+                    && open.open == from
+                {
+                    // The kernel copies: it reads them, and they stay.
+                    return ControlFlow::Break(Some(Err(Code::CrossHome.into())));
+                }
                 match need {
                     Need::Read => self.read_elsewhere(context, open, node, submission),
                     Need::Safe => self.sync_elsewhere(context, open, node, submission),
@@ -288,6 +298,59 @@ impl Dispatcher {
             });
             upstream.ask(&of_part(&context), request, Bulk::None, synced);
         });
+    }
+
+    /// Returns the node of another site that has the bytes of a file which a rename puts in the
+    /// place of another one.
+    fn replacing_node(&self, request: &Request) -> Option<InodeId> {
+        let Request::Rename { from_dir, from, to_dir, to, flags: RenameFlags::Replace } = request
+        else {
+            return None;
+        };
+        let shard = &self.parts.shard;
+        let source = shard.lookup(*from_dir, from).ok()?;
+        shard.lookup(*to_dir, to).ok()?;
+        self.node_elsewhere(source.handle)
+    }
+
+    /// Carries out a rename once the bytes in this node are safe, so that after a loss of power the
+    /// name leads to the old bytes or to the new ones.
+    fn after_sync_there(
+        self: &Arc<Self>,
+        context: &Context,
+        node: InodeId,
+        submission: Submission<'_>,
+    ) {
+        let Parked { context, request, done, .. } = Parked::new(context, submission);
+        let upstream = match self.parts.sites.upstream(node.site()) {
+            Ok(upstream) => upstream,
+            Err(error) => return done(Err(error)),
+        };
+        let own = Context::direct(0, 0);
+        let open = upstream.own_open();
+        let this = Arc::clone(self);
+        let there = Arc::downgrade(&upstream);
+        let opened: Done = Box::new(move |opened| {
+            let (Ok(_), Some(upstream)) = (&opened, there.upgrade()) else {
+                let error = opened.err().unwrap_or_else(|| Code::Unavailable.into());
+                return done(Err(of_lost_node(error)));
+            };
+            let synced: Done = Box::new(move |synced| {
+                if let Some(upstream) = there.upgrade() {
+                    let release = Request::Release { open };
+                    upstream.ask(&own, release, Bulk::None, Box::new(|_released| {}));
+                }
+                match synced {
+                    Ok(_) => this.do_here(&context, request, done),
+                    Err(error) => done(Err(of_lost_node(error))),
+                }
+            });
+            let sync = Request::Fsync { open, data_only: true };
+            upstream.ask(&own, sync, Bulk::None, synced);
+        });
+        let flags = OpenFlags { no_atime: true, ..OpenFlags::READ };
+        let opening = Request::Open { node: Handle::own(node), flags, open };
+        upstream.ask(&own, opening, Bulk::None, opened);
     }
 
     /// Opens the node that has the bytes of an own file, under the number of an open of the file,
@@ -522,7 +585,11 @@ impl Dispatcher {
         let flags = OpenFlags { no_atime: true, ..OpenFlags::READ };
         let opening = Request::Open { node: Handle::own(node.ino), flags, open };
         wait(|done| upstream.ask(&context, opening, Bulk::None, done)).map_err(of_lost_node)?;
-        let pulled = self.pull_opened(upstream, file, open, content);
+        // A disk there that has lost bytes says so now, and to nobody else: the node goes.
+        let sync = Request::Fsync { open, data_only: true };
+        let synced = wait(|done| upstream.ask(&context, sync, Bulk::None, done));
+        let pulled = synced.map_err(of_lost_node);
+        let pulled = pulled.and_then(|_| self.pull_opened(upstream, file, open, content));
         let release = Request::Release { open };
         upstream.ask(&context, release, Bulk::None, Box::new(|_released| {}));
         // Nothing is written there any more.

@@ -107,6 +107,10 @@ impl Executor<'_> {
             {
                 Err(Error::from(Code::Busy).into())
             }
+            // This folder is older than the file: the bytes are kept where they are.
+            Err(error) if error.code == Code::Stale && !self.parts.shard.has_issued(file.ino) => {
+                Err(Error::from(Code::Exists).into())
+            }
             Err(error) => Err(error.into()),
         }
     }

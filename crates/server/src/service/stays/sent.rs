@@ -18,8 +18,8 @@ use super::{Dispatcher, lost_bytes, of_part};
 use crate::pool::Invocation;
 use crate::stays::{News, OnTold};
 
-/// The distance of the numbers of opens that compare bytes from those of opens that bring bytes
-/// home: no client has either.
+/// The distance of the numbers of opens of nodes here, which are compared, from the largest number:
+/// no client has such a number.
 const COMPARING: u64 = 1 << 40;
 
 impl Dispatcher {
@@ -130,7 +130,7 @@ impl Dispatcher {
             Ok(upstream) => upstream,
             Err(error) => return self.sent_is_known(news, Err(error), waiting),
         };
-        let open = OpenId(u64::MAX - COMPARING - file.ino.counter());
+        let open = upstream.own_open();
         let context = Context::direct(0, 0);
         let this = Arc::clone(self);
         let there = Arc::downgrade(&upstream);

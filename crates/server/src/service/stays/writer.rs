@@ -441,9 +441,16 @@ impl Dispatcher {
         if self.parts.served.read_only || !upstream.has_bytes(open.session, open.open) {
             return Ok(false);
         }
-        self.parts.space.admit()?;
+        // On a full disk it is written at its home, and so it is if this site leaves.
+        let Ok(_stays) = self.parts.sites.remains() else { return Ok(false) };
+        if self.parts.space.admit().is_err() {
+            return Ok(false);
+        }
         let row = StayRow { file, state: StayState::New, since, told_size: 0 };
-        let node = self.parts.shard.make_stay(&row, clock::now())?;
+        let node = match self.parts.shard.make_stay(&row, clock::now()) {
+            Err(error) if error.code == Code::NoSpace => return Ok(false),
+            made => made?,
+        };
         self.watch_stays();
         let opens = self.parts.sites.stays.add(node, row);
         let mut opened = Ok(());
