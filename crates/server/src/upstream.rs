@@ -33,8 +33,8 @@ use self::numbers::Numbers;
 use crate::completion::{CancelKey, deliver};
 use crate::stays::{RecalledStays, Stays};
 
-/// The distance of the numbers of [`Upstream::own_open`] from the largest number, and how many there
-/// are.
+/// The distance of the numbers of [`Upstream::own_open`] from the largest number, and how many
+/// there are.
 const OWN_OPENS: u64 = 1 << 42;
 
 /// The connection to the server of another site.

@@ -406,7 +406,7 @@ fn replace(server: &Server, from: &str, to: &str) -> Result<(), Code> {
     ask(server, DIRECT, request).map(drop)
 }
 
-/// As for a file of one site: after a loss of power the name leads to the old bytes or the new ones.
+/// As for a file of one site: after a loss of power the name leads to the old bytes or to the new.
 #[test]
 fn a_rename_over_another_file_first_makes_the_bytes_safe() {
     let offices = Offices::new();
