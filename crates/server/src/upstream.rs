@@ -175,6 +175,12 @@ impl Upstream {
         there.is_some_and(|there| self.holder.has_bytes(there))
     }
 
+    /// Returns whether a lock was lost that a program had set through this open.
+    pub(crate) fn has_lost_lock(&self, open: OpenKey) -> bool {
+        let there = self.numbers.lock().there(open);
+        there.is_some_and(|there| self.line.has_lost_lock(there))
+    }
+
     /// Returns the era of the lease on the bytes of the file of an open, if this site has it and
     /// holds back none of them.
     pub(crate) fn bytes_era(&self, session: SessionId, open: OpenId) -> Option<WriteEra> {

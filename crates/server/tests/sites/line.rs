@@ -41,6 +41,8 @@ pub(super) struct Ends {
     /// The steps of changes of two sites that are lost. Their callers hear that they were
     /// interrupted.
     pub(super) losing: Arc<Mutex<Losing>>,
+    /// The home has given the locks of this session to others.
+    pub(super) loses_locks: Arc<AtomicBool>,
     /// The holder of the leases of this session.
     pub(super) holder: HolderOf,
     /// The next run of that server, and the session there.
@@ -254,7 +256,7 @@ impl LeasedService for Line {
     }
 
     fn has_lost_lock(&self, _open: OpenId) -> bool {
-        false
+        self.0.loses_locks.load(Ordering::Acquire)
     }
 
     fn when_settled(&self, then: Then) {

@@ -2,6 +2,7 @@
 //! once, refusals, and changes that neither site has heard of.
 
 use std::sync::Barrier;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use pelago_server::{LeaveError, Server, StayStatus};
@@ -463,4 +464,24 @@ fn an_office_does_not_leave_with_the_only_bytes() {
     // It stays a site as any other.
     write_new(berlin, "next", &content(2, SIZE));
     assert_eq!(read(first, "next").unwrap(), content(2, SIZE));
+}
+
+/// The home has given a lock to others: what it guarded here is not read or written any more. A
+/// simulation has found two programs that had one lock (seed 320302).
+#[test]
+fn a_lock_that_is_lost_guards_no_bytes_that_stay() {
+    let offices = Offices::new();
+    let Offices { berlin, .. } = &offices;
+    let file = write_new(berlin, "locked", &content(1, SIZE));
+    open(berlin, file, OpenFlags::READ_WRITE, OpenId(5)).unwrap();
+    write(berlin, OpenId(5), 0, b"with").unwrap();
+    let lost = &offices.line_to_first().loses_locks;
+    lost.store(true, Ordering::Release);
+    assert_eq!(write(berlin, OpenId(5), 0, b"none"), Err(Code::Io));
+    assert_eq!(read_open(berlin, OpenId(5)), Err(Code::Io));
+    lost.store(false, Ordering::Release);
+    close(berlin, OpenId(5));
+    let mut expected = content(1, SIZE);
+    expected[..4].copy_from_slice(b"with");
+    assert_eq!(read(berlin, "locked").unwrap(), expected);
 }

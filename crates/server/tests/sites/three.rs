@@ -97,6 +97,7 @@ impl Three {
                 moved: Arc::default(),
                 received: Arc::default(),
                 hashing: Arc::default(),
+                loses_locks: Arc::default(),
             };
             let holder = Arc::clone(&ends.holder);
             routes[to].upgrade()?.holders.lock().insert(ends.session, holder);

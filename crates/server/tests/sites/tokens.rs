@@ -48,6 +48,7 @@ fn connect(from: &Server, to: &Arc<Server>) {
         sent: Arc::default(),
         received: Arc::default(),
         hashing: Arc::default(),
+        loses_locks: Arc::default(),
         losing: Arc::default(),
         holder: Arc::default(),
         moved: Arc::default(),

@@ -139,6 +139,7 @@ impl Offices {
             moved: Arc::default(),
             received: Arc::default(),
             hashing: Arc::default(),
+            loses_locks: Arc::default(),
         };
         let lines = [
             line(&first, to_first.unwrap(), &sent),

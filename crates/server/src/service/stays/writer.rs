@@ -7,8 +7,8 @@ use pelago_data::{MayBlock, OpenKey};
 use pelago_store::clock;
 use pelago_store::rows::{StayRow, StayState};
 use pelago_wire::{
-    Code, Context, Done, Error, Handle, InodeId, OpenFlags, OpenId, Reply, Request, SessionId,
-    SetAttr,
+    Code, Context, Done, Error, Handle, InodeId, OpenEffect, OpenFlags, OpenId, Reply, Request,
+    SessionId, SetAttr,
 };
 
 use super::{Dispatcher, Diverted, Parked, Submission, lost_bytes, of_part, opens_of};
@@ -72,6 +72,12 @@ impl Dispatcher {
         submission: Submission<'a>,
     ) -> Diverted<'a> {
         let is_used = self.parts.sites.stays.is_used(staying.node);
+        // The home knows of locks, and these bytes are here.
+        let is_guarded = matches!(submission.request.opens(), OpenEffect::UsesGuarded);
+        let upstream = self.parts.sites.upstream(staying.home());
+        if is_guarded && upstream.is_ok_and(|upstream| upstream.has_lost_lock(open)) {
+            return ControlFlow::Break(Some(Err(Code::Io.into())));
+        }
         if reports_loss(&submission.request) && self.parts.sites.stays.take_loss(open) {
             return ControlFlow::Break(Some(Err(lost_bytes())));
         }
