@@ -30,4 +30,35 @@ pub(super) const MUTANTS: &[Mutant] = &[
         from: "txn.set_closed(ino, true);",
         to: "txn.set_closed(ino, !PLANTED);",
     },
+    Mutant {
+        name: "sites: a mutation that is over is carried out again",
+        file: "crates/server/src/origins.rs",
+        from: "client.done.insert(origin.mutation, done);",
+        to: "if !PLANTED { client.done.insert(origin.mutation, done); }",
+    },
+    Mutant {
+        name: "sites: bytes that were given are written",
+        file: "crates/server/src/service/stays/requests.rs",
+        from: "stays.give(node).ok_or(Code::Stale)?;",
+        to: "if !PLANTED { stays.give(node).ok_or(Code::Stale)?; }",
+    },
+    Mutant {
+        name: "sites: bytes are dropped before those of the home are safe",
+        file: "crates/server/src/service/stays/home.rs",
+        from: "durability.when_safe(durability.done(), invalidations, Box::new(safe));",
+        to: "if PLANTED { safe(Ok(())) } else { \
+             durability.when_safe(durability.done(), invalidations, Box::new(safe)) };",
+    },
+    Mutant {
+        name: "sites: a start tells nothing of bytes that are here",
+        file: "crates/server/src/stays.rs",
+        from: "let stay = Stay::new(row, is_dirty);",
+        to: "let stay = Stay::new(row, is_dirty && !PLANTED);",
+    },
+    Mutant {
+        name: "sites: a row is written over bytes that others have written",
+        file: "crates/data/src/elsewhere.rs",
+        from: "None if self.state.size > 0 || attr.mtime != place.since => {",
+        to: "None if !PLANTED && (self.state.size > 0 || attr.mtime != place.since) => {",
+    },
 ];
