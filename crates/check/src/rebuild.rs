@@ -51,13 +51,12 @@ pub(super) fn apply(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError> {
         parts.content.remove(ino, generation)?;
     }
     let is_index = |finding: &Finding| finding.damage == Damage::Index;
-    if let Some(index) = parts.index.filter(|_| plan.findings.iter().any(is_index)) {
-        // If it cannot be removed it stays a finding, and does not count as repaired: otherwise the
-        // rounds would not end.
-        match index.remove_tree(super::index::FOLDER) {
-            Ok(()) => done += 1,
-            Err(error) => tracing::error!(%error, "cannot remove the search index"),
-        }
+    if let Some(index) = parts.index.filter(|_| plan.findings.iter().any(is_index))
+        && let Err(error) = index.remove_tree(super::index::FOLDER)
+    {
+        // It stays a finding, and does not count as repaired: otherwise the rounds would not end.
+        done -= 1;
+        tracing::error!(%error, "cannot remove the search index");
     }
     Ok(done)
 }
