@@ -102,12 +102,15 @@ impl OpenFiles {
             fill(&file)?;
             file.sync(false).map_err(|error| self.disk.failed(&error))?;
             self.sync_name(&file)?;
-            let content = OpenContent::new(file, FileAccess::ReadWrite, permit);
-            self.lock(&inode).take_home(from, Some(content))
+            Ok(OpenContent::new(file, FileAccess::ReadWrite, permit))
         };
-        let brought = bring();
-        // After an error of the table its row may be there nevertheless.
-        let is_unnamed = |error: &Error| !matches!(error.code, Code::Io | Code::Corrupt);
+        let filled = bring();
+        let is_filled = filled.is_ok();
+        let take = |content| self.lock(&inode).take_home(from, Some(content));
+        let brought: Result<(), Error> = filled.and_then(take);
+        // After an error of the table the row that names it may be there nevertheless.
+        let may_be_named = |error: &Error| matches!(error.code, Code::Io | Code::Corrupt);
+        let is_unnamed = |error: &Error| !(is_filled && may_be_named(error));
         if brought.as_ref().is_err_and(is_unnamed) && !self.disk.content.is_shared() {
             drop(self.disk.content.remove(handle.ino, next));
         }
