@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use pelago_wire::{Context, Error, Reply, Request, RequestId, limits};
+use pelago_wire::{Code, Context, Error, Reply, Request, RequestId, limits};
 
 use crate::fetch::is_late;
 use crate::fetched::{Fetch, Landing};
@@ -110,7 +110,8 @@ impl Holder {
         let mut late = None;
         let waiting = match result {
             Ok(Reply::Hashes(hashes)) => state.hashes.answered(asking, Some(hashes)),
-            Err(error) if is_late(error.code) => {
+            // A home that is slow to hash may be quick enough to send.
+            Err(error) if is_late(error.code) && error.code != Code::TimedOut => {
                 late = Some(error);
                 state.hashes.failed(asking.window)
             }

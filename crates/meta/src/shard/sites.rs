@@ -168,6 +168,16 @@ impl Shard {
         decoded.map(|(_, row)| row).map_err(|error| row_damaged(&row_key, error))
     }
 
+    /// Makes safe what a killed process has written of tokens and left in the page cache: this run
+    /// shows it to other sites, which forget what came before.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn make_site_tokens_safe(&self) -> Result<(), Error> {
+        let safe = self.table.persist();
+        safe.map_err(|error| table_failed("making the tokens of sites safe", &error))
+    }
+
     /// Writes the tokens that this site and another one have given each other.
     ///
     /// # Errors

@@ -1,12 +1,13 @@
 //! The open folder of a mirror: rows, content files and the files beside the table.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelago_store::content::ContentStore;
-use pelago_store::key::{self, VolumeRow};
+use pelago_store::key::{self, Key, RowKind, VolumeRow};
 use pelago_store::reserve::Reserve;
-use pelago_store::rows::{HighWater, Identity, MirrorRole, MirrorRow, Row, Stamp};
+use pelago_store::rows::{HighWater, Identity, MirrorRole, MirrorRow, Row, SiteTokensRow, Stamp};
 use pelago_store::table::fjall::{FjallTable, Options};
 use pelago_store::table::{self, Batch, Table as _, TableRead as _};
 use pelago_store::volume::{HashSeed, ReplacedFile, Volume, VolumeError, VolumeId, replace_file};
@@ -185,9 +186,28 @@ impl Image {
         batch.put(key::volume_row(VolumeRow::Mirror), row.encode(stamp));
         let shard = self.volume.shard_id().shard;
         batch.put(key::high_water(shard), HighWater { next }.encode(stamp));
+        for site in self.sites_with_tokens()? {
+            // A mirror is always behind. It leaves numbers out, so no other site is to refuse it.
+            let row = key::volume_row(VolumeRow::SiteTokens(site));
+            batch.put(row, SiteTokensRow::LOST.encode(stamp));
+        }
         self.write(&batch)?;
         self.persist()?;
         Ok(reign)
+    }
+
+    /// Returns the sites with which this volume has tokens.
+    fn sites_with_tokens(&self) -> Result<Vec<u16>, MirrorError> {
+        let mut sites = Vec::new();
+        let range = key::all(RowKind::Volume);
+        let visited = self.table.scan(&range.from, &range.to, &mut |row_key, _| {
+            if let Some(Key::Volume { row: VolumeRow::SiteTokens(site) }) = Key::parse(row_key) {
+                sites.push(site);
+            }
+            ControlFlow::Continue(())
+        });
+        visited.map_err(|source| self.table_failed(source))?;
+        Ok(sites)
     }
 
     fn high_water(&self) -> Result<HighWaterRow, MirrorError> {

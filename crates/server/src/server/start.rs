@@ -223,7 +223,12 @@ fn tokens_of_sites(
         Err(error) if error.code == Code::Corrupt => Ok((*site, SiteTokensRow::LOST)),
         tokens => tokens.map(|row| (*site, row)),
     };
-    others.iter().map(|(site, _)| of_site(site)).collect()
+    let tokens = others.iter().map(|(site, _)| of_site(site));
+    let tokens = tokens.collect::<Result<Vec<(u16, SiteTokensRow)>, Error>>()?;
+    if tokens.iter().any(|(_, row)| *row != SiteTokensRow::default()) {
+        shard.make_site_tokens_safe()?;
+    }
+    Ok(tokens)
 }
 
 /// Returns the wait for the sessions of the last run. It waits for none if the options give it no

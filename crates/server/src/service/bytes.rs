@@ -1,5 +1,7 @@
 //! Requests for open files and their bytes.
 
+use std::time::{Duration, Instant};
+
 use pelago_data::{Allocate, Copy, MayBlock, OpError, OpenKey, Opening, Write, Written};
 use pelago_meta::reply_cache::RequestKey;
 use pelago_meta::shard::Appended;
@@ -13,6 +15,9 @@ use super::{ErrorReport, OpResult, Outcome};
 
 /// Bytes of a block that is hashed.
 const BLOCK: u64 = limits::FETCH_BLOCK_BYTES as u64;
+
+/// The time after which no more blocks are hashed for one request.
+const HASHING: Duration = Duration::from_secs(1);
 
 impl Executor<'_> {
     pub(super) fn create(
@@ -161,6 +166,7 @@ impl Executor<'_> {
         if self.may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
         }
+        let began = Instant::now();
         let mut hashes = Vec::with_capacity(blocks as usize);
         let mut room = vec![0; limits::FETCH_BLOCK_BYTES];
         for block in 0..u64::from(blocks) {
@@ -174,6 +180,10 @@ impl Executor<'_> {
             })?;
             let bytes = read.room_bytes().map_or(read.as_bytes(), |length| &room[..length]);
             if bytes.is_empty() {
+                break;
+            }
+            if began.elapsed() >= HASHING && !hashes.is_empty() {
+                // The others are fetched: the reader waits.
                 break;
             }
             hashes.push(*blake3::hash(bytes).as_bytes());

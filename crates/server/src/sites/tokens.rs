@@ -474,7 +474,8 @@ fn renew(own: &Weak<Sites>, site: u16) -> Result<(), Error> {
 /// Sends a request to a site, and waits for the answer.
 fn ask(own: &Weak<Sites>, site: u16, request: Request) -> Result<Reply, Error> {
     let sites = own.upgrade().ok_or_else(|| Error::from(Code::Unavailable))?;
-    let upstream = sites.upstream(site)?;
+    // One that has left meanwhile has said nothing of this folder.
+    let upstream = sites.upstream(site).map_err(|_| Error::from(Code::HostDown))?;
     drop(sites);
     let (sender, answer) = mpsc::channel();
     let done: Done = Box::new(move |result| {
