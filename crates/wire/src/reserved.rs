@@ -147,7 +147,7 @@ mod tests {
             decode_call(&body).unwrap_err()
         };
         assert_eq!(request(80), newer("the request's number", 80, "CreateMany"));
-        assert_eq!(request(64), newer("the request's number", 64, "mirrors"));
+        assert_eq!(request(66), newer("the request's number", 66, "mirrors"));
         let unknown = DecodeError::Unknown { what: "the request's number", number: 112 };
         assert_eq!(request(112), unknown);
     }
