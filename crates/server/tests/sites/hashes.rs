@@ -211,9 +211,14 @@ fn a_home_that_tells_no_hashes_is_asked_once_for_a_file() {
     copied.change(BLOCK, 10);
     assert_eq!(copied.moved(), SIZE as u64);
     assert_eq!(copied.asked(), 1);
-    // A line that fails is not asked for the bytes either.
+    // One that is too slow to hash is asked for the bytes.
     copied.offices.lose_leases();
     copied.offices.line_to_first().hashing.lock().error = Some(Code::TimedOut);
+    copied.change(BLOCK, 10);
+    assert_eq!(copied.moved(), SIZE as u64);
+    // A line that fails is not.
+    copied.offices.lose_leases();
+    copied.offices.line_to_first().hashing.lock().error = Some(Code::HostDown);
     copied.change(BLOCK, 10);
     let node = lookup(&copied.offices.berlin, Handle::ROOT, "file").unwrap();
     let berlin = &copied.offices.berlin;
@@ -222,7 +227,7 @@ fn a_home_that_tells_no_hashes_is_asked_once_for_a_file() {
     ask(berlin, DIRECT, Request::Open { node, flags: OpenFlags::READ, open }).unwrap();
     let before = copied.received();
     let read = Request::Read { open, offset: 0, size: 4096 };
-    assert_eq!(ask(berlin, DIRECT, read).err(), Some(Code::TimedOut));
+    assert_eq!(ask(berlin, DIRECT, read).err(), Some(Code::HostDown));
     assert_eq!(copied.received(), before);
     ask(berlin, DIRECT, Request::Release { open }).unwrap();
     copied.offices.line_to_first().hashing.lock().error = None;
