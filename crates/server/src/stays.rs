@@ -367,13 +367,14 @@ impl Stays {
     }
 
     /// Adds a node that gets the bytes of a file. Returns the opens of the file, which use it from
-    /// now on.
-    pub(crate) fn add(&self, node: InodeId, row: StayRow) -> Vec<(OpenKey, OpenFlags)> {
+    /// now on. The row is to be written again if its time is another one: the file was emptied
+    /// once more while the node was made.
+    pub(crate) fn add(&self, node: InodeId, mut row: StayRow) -> Vec<(OpenKey, OpenFlags)> {
         let mut state = self.state.lock();
         let mut opens = Vec::new();
         for (key, open) in &mut state.opens {
             if open.file.ino == row.file.ino {
-                open.empty_since = None;
+                row.since = open.empty_since.take().unwrap_or(row.since);
                 opens.push((*key, open.flags));
             }
         }

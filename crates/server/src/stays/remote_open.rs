@@ -84,12 +84,20 @@ impl Stays {
 
     /// Records the size of a file that was set at its home; none of its bytes are here. Those that
     /// are written from now on may stay here, if it is empty and nothing else has gone home since
-    /// the count was `went_home`.
-    pub(crate) fn note_size(&self, attr: &Attr, went_home: u64) {
+    /// the count was `went_home`. Returns the node whose row is to be written: a program may have
+    /// begun to write one meanwhile.
+    pub(crate) fn note_size(&self, attr: &Attr, went_home: u64) -> Option<InodeId> {
         let mut state = self.state.lock();
         let is_empty = attr.size == 0 && state.went_home == went_home;
         for open in state.opens.values_mut().filter(|open| open.file.ino == attr.ino) {
             open.empty_since = (is_empty && open.may_stay()).then_some(attr.mtime);
         }
+        let node = state.by_file.get(&attr.ino).copied().filter(|_| is_empty)?;
+        let stay = state.by_node.get_mut(&node)?;
+        if stay.row.state != StayState::New || stay.was_told {
+            return None;
+        }
+        stay.row.since = attr.mtime;
+        Some(node)
     }
 }

@@ -96,7 +96,11 @@ impl Dispatcher {
         let this = Arc::clone(self);
         let noted: Done = Box::new(move |result| {
             match (&result, file) {
-                (Ok(Reply::Attr(attr)), _) => this.parts.sites.stays.note_size(attr, went_home),
+                (Ok(Reply::Attr(attr)), _) => {
+                    if let Some(node) = this.parts.sites.stays.note_size(attr, went_home) {
+                        this.put_stay(node);
+                    }
+                }
                 (_, Some(file)) => this.leave_stay(file),
                 (_, None) => {}
             }

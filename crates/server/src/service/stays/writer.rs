@@ -459,6 +459,9 @@ impl Dispatcher {
         };
         self.watch_stays();
         let opens = self.parts.sites.stays.add(node, row);
+        if self.parts.sites.stays.row(node).is_some_and(|added| added.since != row.since) {
+            self.put_stay(node);
+        }
         let mut opened = Ok(());
         for (key, flags) in &opens {
             if self.parts.opens.inode_of(*key).is_ok() {
