@@ -29,6 +29,7 @@ use connect::Connector;
 
 mod answers;
 mod attached;
+mod bulk;
 mod call;
 mod calls;
 mod connect;
@@ -152,6 +153,13 @@ impl Remote {
             .name("deadlines".to_owned())
             .spawn(move || calls.keep_deadlines())
             .map_err(ConnectError::NoThread)?;
+        if remote.connector.has_bulk() {
+            let own = Arc::clone(&remote.connector);
+            thread::Builder::new()
+                .name("bulk".to_owned())
+                .spawn(move || own.keep_bulk_connected())
+                .map_err(ConnectError::NoThread)?;
+        }
         Ok(remote)
     }
 

@@ -316,6 +316,15 @@ impl Connection {
                     (Ok(_), Some(refused)) | (Err(refused), _) => Err(refused),
                 }
             }
+            (FrameKind::Hello, Ok(hello)) if hello.role == Hello::BULK => {
+                match self.join_bulk(link, &hello) {
+                    Ok(session) => {
+                        self.leave_strangers(Stage::Joined(session));
+                        return ControlFlow::Continue(());
+                    }
+                    Err(refused) => Err(refused),
+                }
+            }
             (FrameKind::Hello, Ok(hello)) if hello.role == Hello::REVERSE => {
                 match self.reverse(link, &hello) {
                     Ok(()) => return ControlFlow::Break(()),
@@ -333,6 +342,15 @@ impl Connection {
             _ => Err(refused(RefusalCode::NotPelago)),
         };
         self.begin(link, joined)
+    }
+
+    /// Takes the connection of a site's server for bulk, beside that of its session.
+    fn join_bulk(&self, link: &Arc<Link>, hello: &Hello) -> Result<Arc<Session>, Refused> {
+        let sessions = &self.shared.sessions;
+        link.set_long_line();
+        let key = self.caller.presented_key(link)?;
+        let peer = sessions.service.admit_site(key.as_bytes(), None).map_err(site_refused)?;
+        sessions.join_bulk(hello, Peer::Site(peer), link)
     }
 
     /// Takes the connection of a site's server that serves over it. This end sends the next hello.

@@ -15,10 +15,12 @@ use pelago_wire::{GuestGrant, SessionId, SessionRecord, limits};
 use crate::clock::{boot_time, real_time};
 use crate::link::{Bytes, Link};
 use crate::peers::SessionShare;
+use links::Links;
 use recalls::Recalls;
 
 pub use peer::Peer;
 
+mod links;
 mod peer;
 mod recalls;
 
@@ -45,8 +47,7 @@ pub(crate) struct Session {
 
 struct State {
     machine: ServerSession,
-    /// The present connection.
-    link: Option<Arc<Link>>,
+    links: Links,
     /// When the client was heard last, by [`boot_time`].
     heard: Duration,
     /// A frame of the session has come: its client lives, and knows it.
@@ -71,7 +72,7 @@ struct State {
 
 /// The way of the answer to a request.
 pub(crate) struct Answered {
-    /// The present connection.
+    /// The connection for it.
     pub(crate) link: Option<Arc<Link>>,
     /// The answer that is sent instead, because the mutation may be lost.
     pub(crate) lost: Option<Arc<[u8]>>,
@@ -140,7 +141,7 @@ impl Session {
     ) -> Self {
         let mut state = State::new(ServerSession::default());
         link.join(&share.account);
-        state.link = Some(Arc::clone(link));
+        state.links.begin(Arc::clone(link));
         let returned = OnceLock::new();
         let recorded = AtomicBool::new(false);
         Self { id, nonce, peer, returned, share, recorded, state: Mutex::new(state) }
@@ -209,9 +210,30 @@ impl Session {
         }
         state.heard = boot_time();
         link.join(&self.share.account);
-        if let Some(old) = state.link.replace(Arc::clone(link)) {
-            old.close();
+        state.links.begin(Arc::clone(link));
+        true
+    }
+
+    /// Adds a connection for bulk, over which `welcome` goes first. Returns `false` for a client
+    /// that is not the one of this session, and if the session has no other connection.
+    pub(crate) fn join_bulk(
+        &self,
+        hello: &Hello,
+        peer: Peer,
+        link: &Arc<Link>,
+        welcome: [Bytes; 2],
+    ) -> bool {
+        if !self.may_be_resumed(hello, peer) {
+            return false;
         }
+        let mut state = self.state.lock();
+        if state.ended || state.links.main().is_none() {
+            return false;
+        }
+        link.join(&self.share.account);
+        // Before any reply.
+        link.send(welcome);
+        state.links.add_bulk(Arc::clone(link));
         true
     }
 
@@ -219,7 +241,7 @@ impl Session {
     /// whether this is the first frame of the session: its client knows it.
     pub(crate) fn heard(&self, link: &Arc<Link>, acknowledged: u64) -> Result<bool, Violation> {
         let mut state = self.state.lock();
-        if !state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link)) {
+        if !state.links.has(link) {
             return Err(Violation::Replaced);
         }
         state.heard = boot_time();
@@ -284,7 +306,8 @@ impl Session {
         }
     }
 
-    /// Records the end of a request, with the answer if it is a mutation.
+    /// Records the end of a request, with the answer if it is a mutation. The reply has `bulk`
+    /// bytes of a file.
     ///
     /// `epochs` is [`Session::epochs`] from before a mutation was carried out. If it has changed,
     /// the mutation may be lost, and `lost` is recorded in place of the answer.
@@ -294,6 +317,7 @@ impl Session {
         mutation: u64,
         epochs: u32,
         answer: Option<Arc<[u8]>>,
+        bulk: usize,
         lost: impl FnOnce() -> Arc<[u8]>,
     ) -> Answered {
         let mut state = self.state.lock();
@@ -309,15 +333,14 @@ impl Session {
         }
         let is_idle = state.running.is_empty() && state.waiting.is_empty();
         let is_last = state.ended && !state.suspended && is_idle;
-        Answered { link: state.link.clone(), lost, is_last }
+        let link = state.links.of_reply(if lost.is_some() { 0 } else { bulk }).cloned();
+        Answered { link, lost, is_last }
     }
 
-    /// Ends the connection: the client comes back once it can.
+    /// Ends the connections: the client comes back once it can.
     pub(crate) fn disconnect(&self) {
         let mut state = self.state.lock();
-        if let Some(link) = state.link.take() {
-            link.close();
-        }
+        state.links.end();
         state.heard = boot_time();
     }
 
@@ -338,23 +361,22 @@ impl Session {
         self.state.lock().epochs
     }
 
-    /// Records that a connection has ended. The session waits for another one, for a term from now:
-    /// a thread that was held up notices the end late.
+    /// Records that a connection has ended. Replies may be lost with it, so the other one ends,
+    /// too: the client repeats its requests. The session waits for another connection, for a term
+    /// from now: a thread that was held up notices the end late.
     pub(crate) fn lost(&self, link: &Arc<Link>) {
         let mut state = self.state.lock();
-        if state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link)) {
-            state.link = None;
+        if state.links.has(link) {
+            state.links.end();
             state.heard = boot_time();
         }
     }
 
-    /// Ends the session and its connection. Returns the requests that still run; `None` if it had
+    /// Ends the session and its connections. Returns the requests that still run; `None` if it had
     /// ended before.
     pub(crate) fn end(&self) -> Option<Vec<u64>> {
         let mut state = self.state.lock();
-        if let Some(link) = state.link.take() {
-            link.close();
-        }
+        state.links.end();
         let is_first = !std::mem::replace(&mut state.ended, true);
         is_first.then(|| state.running.iter().chain(&state.waiting).copied().collect())
     }
@@ -373,7 +395,7 @@ impl Session {
             return false;
         }
         // Under the lock, so that recalls are sent in the order of their numbers.
-        if let Some(link) = &state.link {
+        if let Some(link) = state.links.main() {
             send_or_close(link, frame(&body));
         }
         state.recalls.sent(number, body);
@@ -383,7 +405,7 @@ impl Session {
     /// Sends the recalls that are not answered once more.
     pub(crate) fn recall_again(&self, frame: impl Fn(u64, &Arc<[u8]>) -> Option<[Bytes; 2]>) {
         let state = self.state.lock();
-        if let Some(link) = &state.link {
+        if let Some(link) = state.links.main() {
             let unanswered = state.recalls.unanswered();
             unanswered.for_each(|(number, body)| send_or_close(link, frame(number, body)));
         }
@@ -448,10 +470,9 @@ impl Session {
     /// has ended by that.
     pub(crate) fn end_unknown(&self, link: &Arc<Link>) -> bool {
         let mut state = self.state.lock();
-        let is_its = state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link));
-        let ends = is_its && !state.is_used && !state.ended;
+        let ends = state.links.is_main(link) && !state.is_used && !state.ended;
         if ends {
-            state.link = None;
+            state.links.end();
             state.ended = true;
         }
         ends
@@ -471,15 +492,15 @@ impl Session {
         let mut state = self.state.lock();
         state.ended = true;
         state.suspended = true;
-        if let Some(link) = state.link.take() {
+        if let Some(link) = state.links.main() {
             link.send(last);
-            link.close();
         }
+        state.links.end();
     }
 
     /// Sends a frame over the present connection, if there is one.
     pub(crate) fn send(&self, frame: [Bytes; 2]) {
-        if let Some(link) = &self.state.lock().link {
+        if let Some(link) = self.state.lock().links.main() {
             link.send(frame);
         }
     }
@@ -496,11 +517,11 @@ impl Session {
     pub(crate) fn silent(&self, now: Duration, patience: Duration) -> Duration {
         let state = self.state.lock();
         let is_held_up = |link: &Arc<Link>| now.saturating_sub(link.looked()) > patience;
-        match &state.link {
+        match state.links.main() {
             Some(link) if is_held_up(link) => Duration::ZERO,
-            Some(link) if self.share.account.is_paused() => match link.has_queued() {
-                true => now.saturating_sub(state.last_heard().max(link.taken())),
-                false => Duration::ZERO,
+            Some(_) if self.share.account.is_paused() => match state.links.taken() {
+                Some(taken) => now.saturating_sub(state.last_heard().max(taken)),
+                None => Duration::ZERO,
             },
             // Frames that were sent during a pause are not read yet.
             _ => now.saturating_sub(state.last_heard().max(self.share.account.resumed())),
@@ -517,7 +538,7 @@ impl Session {
         SessionStatus {
             id: self.id,
             peer: self.peer(),
-            connected: state.link.is_some(),
+            connected: state.links.main().is_some(),
             silent: now.saturating_sub(state.last_heard()),
             running: state.running.len() + state.waiting.len(),
         }
@@ -528,7 +549,7 @@ impl State {
     fn new(machine: ServerSession) -> Self {
         Self {
             machine,
-            link: None,
+            links: Links::default(),
             heard: boot_time(),
             is_known: false,
             is_used: false,
@@ -543,12 +564,12 @@ impl State {
     }
 
     fn is_unused(&self) -> bool {
-        self.link.is_none() && !self.is_used && !self.ended
+        self.links.main().is_none() && !self.is_used && !self.ended
     }
 
     /// Returns when bytes came last.
     fn last_heard(&self) -> Duration {
-        self.link.as_ref().map_or(self.heard, |link| self.heard.max(link.heard()))
+        self.links.heard().map_or(self.heard, |heard| self.heard.max(heard))
     }
 }
 

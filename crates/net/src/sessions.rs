@@ -142,7 +142,6 @@ impl Sessions {
         if hello.role != peer.role() {
             return Err(unknown_role(hello.role));
         }
-        let served = self.service.served();
         let version = self.expect_served(hello)?;
         let known = hello.resume.and_then(|id| self.table.lock().get(&id).cloned());
         if let (Some(session), Some(grant)) = (&known, peer.grant())
@@ -158,20 +157,50 @@ impl Sessions {
             None if self.service.is_starting() => return Err(refused(RefusalCode::Starting)),
             None => self.begin(hello, peer, link)?,
         };
-        let welcome = Welcome {
+        let welcome = self.welcome(&session, version, hello.features, is_resumed);
+        Ok((session, welcome))
+    }
+
+    /// Adds the connection of a site's server for bulk to its session, and welcomes it.
+    pub(crate) fn join_bulk(
+        &self,
+        hello: &Hello,
+        peer: Peer,
+        link: &Arc<Link>,
+    ) -> Result<Arc<Session>, Refused> {
+        if self.stopping.load(Ordering::Acquire) {
+            return Err(refused(RefusalCode::ShuttingDown));
+        }
+        let is_open = self.is_open.read();
+        if !*is_open {
+            return Err(refused(RefusalCode::Starting));
+        }
+        let version = self.expect_served(hello)?;
+        let known = hello.resume.and_then(|id| self.table.lock().get(&id).cloned());
+        let joined = known.filter(|session| {
+            let body = self.welcome(session, version, hello.features, true).encode();
+            let head = self.header(FrameKind::Welcome, 0, body.len(), 0);
+            session.join_bulk(hello, peer, link, [head, Bytes::Owned(body)])
+        });
+        joined.ok_or_else(|| refused(RefusalCode::UnknownSession))
+    }
+
+    /// Returns the answer to a hello with these features that has begun or resumed a session.
+    fn welcome(&self, session: &Session, version: u16, features: u64, resumed: bool) -> Welcome {
+        let served = self.service.served();
+        Welcome {
             version,
-            features: hello.features & self.features(),
+            features: features & self.features(),
             session: session.id,
-            resumed: is_resumed,
+            resumed,
             term_ms: millis(self.term),
-            lease_ms: millis(peer.lease(self.lease)),
+            lease_ms: millis(session.peer().lease(self.lease)),
             epoch: served.epoch,
             volume: served.volume,
             read_only: served.read_only,
             requests: u32::try_from(limits::SESSION_REQUESTS).unwrap_or(u32::MAX),
             bulk: u32::try_from(session.share.bytes).unwrap_or(u32::MAX),
-        };
-        Ok((session, welcome))
+        }
     }
 
     /// Checks that a hello speaks a version of the wire that this server speaks, and means what it
@@ -512,7 +541,9 @@ pub(crate) fn unknown_role(role: u16) -> Refused {
 
 /// Returns whether a hello names this site. Clients and guests need not name one.
 fn serves_site(hello: &Hello, own: u16) -> bool {
-    hello.site == own || (hello.site == 0 && !matches!(hello.role, Hello::SITE | Hello::REVERSE))
+    let names_none = hello.site == 0;
+    let is_site = matches!(hello.role, Hello::SITE | Hello::BULK | Hello::REVERSE);
+    hello.site == own || (names_none && !is_site)
 }
 
 fn not_served(hello: &Hello, own: u16) -> Refused {

@@ -143,7 +143,8 @@ fn a_server_that_cannot_be_reached_is_asked_over_its_own_connection() {
     for number in 1..100 {
         assert!(matches!(read(&client, number), Ok(Reply::Data(_))));
     }
-    assert_eq!(first.come.load(Ordering::SeqCst), 1);
+    // One for the session, and one for its bulk.
+    until("both have come", || first.come.load(Ordering::SeqCst) == 2);
     assert_eq!(rome.status().len(), 1);
     // It has begun no session at the other end.
     assert!(first.server.status().is_empty());
@@ -175,14 +176,14 @@ fn a_service_that_ended_connects_no_more() {
     let first = First::new();
     let rome = start();
     let service = rome.serve_at(first.address.clone(), 0, key(ROME)).unwrap();
-    until("it has connected", || first.come.load(Ordering::SeqCst) == 1);
+    until("it has connected", || first.come.load(Ordering::SeqCst) == 2);
     drop(service);
     drop(rome);
     // What waits was closed by the other end: a client that takes it finds no server, and waits for
     // another connection until its deadline.
     let client = first.client_with(Duration::from_secs(2));
     assert_eq!(read(&client, 1).unwrap_err().code, Code::TimedOut);
-    assert_eq!(first.come.load(Ordering::SeqCst), 1, "none came in that time");
+    assert_eq!(first.come.load(Ordering::SeqCst), 2, "none came in that time");
 }
 
 /// A stranger, a wrong volume, a wrong site: nothing waits for a client afterwards.

@@ -23,7 +23,8 @@ pub struct Hello {
     /// The newest version.
     pub wire_max: u16,
     /// The role of the client: [`Hello::CLIENT`], [`Hello::GUEST`], [`Hello::SITE`],
-    /// [`Hello::REVERSE`] or [`Hello::MIRROR`]. Later versions have [`crate::reserved::ROLES`].
+    /// [`Hello::BULK`], [`Hello::REVERSE`] or [`Hello::MIRROR`]. Later versions have
+    /// [`crate::reserved::ROLES`].
     pub role: u16,
     /// The client will send no mutation.
     pub read_only: bool,
@@ -51,6 +52,9 @@ impl Hello {
     /// The role of the server of another site of the volume, over TLS only. With the first hello it
     /// presents its invitation ([`crate::present`]).
     pub const SITE: u16 = 3;
+    /// The role of the server of another site that connects a second time, over TLS only: `resume`
+    /// is its session, whose large frames go over this connection from then on.
+    pub const BULK: u16 = 4;
     /// The role of a site's server that other sites cannot reach, over TLS only: the next hello
     /// comes from the other end, which asks this one from then on.
     pub const REVERSE: u16 = 5;

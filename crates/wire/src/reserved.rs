@@ -66,8 +66,7 @@ pub const CLOSINGS: &[Reserved] = &[];
 pub const RECALLS: &[Reserved] = &[one(4, "all of one home")];
 
 /// Roles of a client.
-pub const ROLES: &[Reserved] =
-    &[one(4, "bulk connection of a site"), one(7, "relay"), one(8, "server of the same store")];
+pub const ROLES: &[Reserved] = &[one(7, "relay"), one(8, "server of the same store")];
 
 /// Bits of the features of a connection.
 pub const FEATURES: &[Reserved] = &[

@@ -11,6 +11,11 @@ pub(crate) fn quartiles(figures: impl IntoIterator<Item = f64>) -> [f64; 3] {
     [0.25, 0.5, 0.75].map(|part| quantile(&sorted, part).unwrap_or(f64::NAN))
 }
 
+/// Returns the value at this part of the figures, from 0 to 1; `NaN` without figures.
+pub(crate) fn quantile_of(figures: &[f64], part: f64) -> f64 {
+    quantile(&sorted(figures.iter().copied()), part).unwrap_or(f64::NAN)
+}
+
 fn sorted(figures: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);

@@ -70,6 +70,7 @@ fn what_is_no_hello_is_refused() {
         for (role, says) in [
             (Hello::GUEST, "a guest or a site comes over TLS"),
             (Hello::SITE, "a guest or a site comes over TLS"),
+            (Hello::BULK, "a guest or a site comes over TLS"),
             (Hello::REVERSE, "a guest or a site comes over TLS"),
             (7, "role 7 (relay)"),
         ] {

@@ -104,6 +104,8 @@ pub(super) struct State {
     pub(super) flush: Flush,
     /// The connection, once it has a session.
     pub(super) link: Option<Arc<Link>>,
+    /// The connection for bulk beside it.
+    pub(super) bulk: Option<Arc<Link>>,
     /// The connection over which the session has said goodbye, until the server ends it.
     pub(super) parting: Option<Arc<Link>>,
     pub(super) welcome: Option<Welcome>,
@@ -156,6 +158,7 @@ impl Calls {
             flush: Flush::default(),
             chains: GuestChains::default(),
             link: None,
+            bulk: None,
             parting: None,
             welcome: None,
             heard: boot_time(),
@@ -223,7 +226,7 @@ impl Calls {
         }
         let number = frame.number;
         let mut state = self.state.lock();
-        if !state.is_current_link(link) {
+        if !state.is_present(link) {
             // The request is repeated over another connection, or the session has ended.
             return true;
         }
@@ -358,6 +361,7 @@ impl Calls {
     /// Records that a connection has ended.
     pub(super) fn disconnected(&self, link: &Arc<Link>) {
         let mut state = self.state.lock();
+        state.end_other(link);
         let State { link: present, parting, .. } = &mut *state;
         for known in [present, parting] {
             known.take_if(|known| Arc::ptr_eq(known, link));
@@ -522,6 +526,7 @@ impl State {
 
     /// Takes over a connection. Returns the session's last welcome.
     pub(super) fn connect(&mut self, link: &Arc<Link>, welcome: Welcome) -> Option<Welcome> {
+        self.end_bulk();
         self.link = Some(Arc::clone(link));
         self.replay_log.forget_ping();
         self.bytes = WindowBytes::of(usize::try_from(welcome.bulk).unwrap_or(usize::MAX));

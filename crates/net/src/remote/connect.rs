@@ -27,7 +27,7 @@ use crate::log_limit::LogLimit;
 use crate::reactor::Mailbox;
 
 /// The longest time of an attempt.
-const ATTEMPT: Duration = Duration::from_secs(5);
+pub(super) const ATTEMPT: Duration = Duration::from_secs(5);
 /// The first pause after a failed attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause after a server has refused the client, or has ended its connections at once.
@@ -43,10 +43,10 @@ static REDIRECTS: LogLimit = LogLimit::new();
 
 /// The maker of a session's connections.
 pub(super) struct Connector {
-    options: RemoteOptions,
+    pub(super) options: RemoteOptions,
     nonce: [u8; 16],
-    calls: Arc<Calls>,
-    mailbox: Arc<Mailbox>,
+    pub(super) calls: Arc<Calls>,
+    pub(super) mailbox: Arc<Mailbox>,
     /// Wakes the thread that pauses between attempts.
     pause: (Mutex<()>, Condvar),
     /// The reason for which the server gives no session, if it has refused the client. A leaf lock.
@@ -189,7 +189,7 @@ impl Connector {
         self.pause.1.notify_all();
     }
 
-    fn sleep(&self, pause: Duration) {
+    pub(super) fn sleep(&self, pause: Duration) {
         let mut guard = self.pause.0.lock();
         if !self.calls.has_ended() {
             self.pause.1.wait_for(&mut guard, pause);
@@ -251,6 +251,19 @@ impl Connector {
     /// Returns the server that gave a session last; `None` before the first, and by a Unix socket.
     pub(super) fn server(&self) -> Option<ServerAddress> {
         self.order.as_ref()?.lock().last().cloned()
+    }
+
+    /// Returns the target of the last connection that had a session.
+    pub(super) fn last_target(&self) -> ServerTarget {
+        if let Some(moved) = &*self.moved.lock() {
+            return moved.last.clone();
+        }
+        match (&self.options.target, self.server()) {
+            (ServerTarget::Tcp { key, .. }, Some(address)) => {
+                ServerTarget::Tcp { address, key: Arc::clone(key) }
+            }
+            (target, _) => target.clone(),
+        }
     }
 
     /// Connects to a server, within `patience`. A guest presents its chains one after another until
@@ -344,7 +357,7 @@ impl Connector {
         })
     }
 
-    fn hello(&self) -> Hello {
+    pub(super) fn hello(&self) -> Hello {
         let hello = Hello {
             read_only: self.options.read_only,
             resume: self.calls.session(),
@@ -365,7 +378,7 @@ impl Connector {
 }
 
 /// Sends a frame over a connection that has no session yet.
-fn send_first(link: &Link, kind: FrameKind, body: Vec<u8>) {
+pub(super) fn send_first(link: &Link, kind: FrameKind, body: Vec<u8>) {
     let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
     let head = Header::new(kind, bytes, 0).encode();
     link.send([Bytes::Header(head), Bytes::Owned(body)]);

@@ -23,6 +23,8 @@ use crate::tls::TlsError;
 pub(super) struct Connection {
     calls: Arc<Calls>,
     attempt: Arc<Attempt>,
+    /// The connection of the session, if this one is for bulk beside it.
+    main: Option<Arc<Link>>,
     welcomed: bool,
 }
 
@@ -86,7 +88,12 @@ impl Attempt {
 
 impl Connection {
     pub(super) const fn new(calls: Arc<Calls>, attempt: Arc<Attempt>) -> Self {
-        Self { calls, attempt, welcomed: false }
+        Self { calls, attempt, main: None, welcomed: false }
+    }
+
+    /// Returns the connection for bulk beside this one of the session.
+    pub(super) const fn of_bulk(calls: Arc<Calls>, attempt: Arc<Attempt>, main: Arc<Link>) -> Self {
+        Self { calls, attempt, main: Some(main), welcomed: false }
     }
 
     /// Handles the server's answer to the hello.
@@ -105,9 +112,19 @@ impl Connection {
                 Ok(_) if !self.attempt.welcome() => return ControlFlow::Break(()),
                 Ok(welcome) => {
                     self.welcomed = true;
-                    self.calls.connected(link, welcome);
-                    self.attempt.finish(Ok(()));
-                    return ControlFlow::Continue(());
+                    let is_present = match &self.main {
+                        None => {
+                            self.calls.connected(link, welcome);
+                            true
+                        }
+                        Some(main) => self.calls.connected_for_bulk(main, link),
+                    };
+                    let result = if is_present { Ok(()) } else { Err(ConnectError::Cut) };
+                    self.attempt.finish(result);
+                    return match is_present {
+                        true => ControlFlow::Continue(()),
+                        false => ControlFlow::Break(()),
+                    };
                 }
                 Err(error) => malformed(&error),
             },
@@ -192,9 +209,13 @@ impl Handler for Connection {
         ControlFlow::Continue(())
     }
 
-    fn tick(&mut self, _link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
-        // Requests are given up also while there is no session.
-        if self.calls.tick(now) && self.welcomed {
+    fn tick(&mut self, link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
+        let is_silent = match &self.main {
+            // Requests are given up also while there is no session.
+            None => self.calls.tick(now),
+            Some(_) => self.welcomed && self.calls.tick_of_bulk(link),
+        };
+        if is_silent && self.welcomed {
             tracing::warn!("the server was silent for too long: connecting again");
             return ControlFlow::Break(());
         }

@@ -18,6 +18,7 @@ impl Calls {
         if std::mem::replace(&mut state.ended, true) {
             return;
         }
+        state.end_bulk();
         if let Some(link) = state.link.take() {
             let goodbye = state.header(FrameKind::Goodbye, 0, 0, 0);
             link.send([goodbye]);

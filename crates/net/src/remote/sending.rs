@@ -12,7 +12,8 @@ use crate::link::Bytes;
 
 impl State {
     pub(super) fn send(&mut self, number: u64) {
-        let (Some(link), Some(call)) = (&self.link, self.under_way.get(&number)) else { return };
+        let Some(call) = self.under_way.get(&number) else { return };
+        let Some(link) = self.link_of(call.bulk.len()) else { return };
         let [body, bulk] = [&call.body, &call.bulk].map(|bytes| Bytes::Shared(Arc::clone(bytes)));
         match &call.origin {
             None => {

@@ -17,6 +17,7 @@ use crate::key::PrivateKey;
 use crate::key::address::ServerAddress;
 use crate::link::{Bytes, Link};
 use crate::remote::dial;
+use crate::reverse::CONNECTIONS;
 use crate::stream::Stream;
 
 use super::Shared;
@@ -28,14 +29,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause between two connections.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Keeps a connection to the server of another site, over which that asks this one. The connection
-/// ends when this is dropped; its session waits for the next one.
+/// Keeps connections to the server of another site, over which that asks this one. They end when
+/// this is dropped; the session over them waits for the next ones.
 pub struct ReverseService {
-    /// Dropped to end the thread.
-    _ends: Sender<()>,
+    /// Dropped to end the threads.
+    _ends: [Sender<()>; CONNECTIONS],
 }
 
-/// The connection to make.
+/// The connections to make.
+#[derive(Clone)]
 pub(super) struct Serving {
     pub(super) shared: Weak<Shared>,
     pub(super) address: ServerAddress,
@@ -59,12 +61,17 @@ struct Made {
 }
 
 impl ReverseService {
-    /// Starts the thread that makes the connections.
+    /// Starts the threads that make the connections. All are alike: the other end says which one is
+    /// for what.
     pub(super) fn start(serving: Serving) -> io::Result<Self> {
-        let (ends, is_over) = mpsc::channel();
-        let run = move || serving.run(&is_over);
-        thread::Builder::new().name("reverse".to_owned()).spawn(run)?;
-        Ok(Self { _ends: ends })
+        let start = || {
+            let (ends, is_over) = mpsc::channel();
+            let serving = serving.clone();
+            let run = move || serving.run(&is_over);
+            thread::Builder::new().name("reverse".to_owned()).spawn(run)?;
+            Ok::<_, io::Error>(ends)
+        };
+        Ok(Self { _ends: [start()?, start()?] })
     }
 }
 

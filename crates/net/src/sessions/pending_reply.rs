@@ -132,7 +132,7 @@ impl PendingReply {
         };
         let lost = || failure(Code::Io);
         let Answered { link, lost, is_last } =
-            session.answered(number, mutation, epochs, answer, lost);
+            session.answered(number, mutation, epochs, answer, bulk_bytes, lost);
         match (link, lost) {
             // `NotOwner` is no reply for a program.
             (Some(link), _) if is_away => sessions.send_away(&link),

@@ -95,8 +95,10 @@ impl Offices {
         self.link.tell(words).map(drop)
     }
 
-    /// Sets the default congestion control at both ends, and has the offices connect anew.
-    pub(super) fn connect_again_with(&mut self, algorithm: &str) -> Result<(), String> {
+    /// Sets the default congestion control at both ends, and has the offices connect anew over this
+    /// line: BBR believes the round trips of the last ten seconds, also if they were of another
+    /// line.
+    pub(super) fn connect_again(&mut self, algorithm: &str, line: &str) -> Result<(), String> {
         for end in ["a", "b"] {
             let mut set = self.link.command(end, "sysctl");
             output(set.args(["-qw", &format!("net.ipv4.tcp_congestion_control={algorithm}")]))?;
@@ -106,7 +108,7 @@ impl Offices {
         if !wait_until(PATIENCE, POLL, is_away) {
             return Err("the first office does not count as silent".to_owned());
         }
-        self.shape("cut=0 loss=0")?;
+        self.shape(&format!("cut=0 {line}"))?;
         let folder = self.folder("office").path;
         until("the first office, after a cut", || fs::read_dir(&folder).is_ok())
     }

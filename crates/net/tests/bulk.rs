@@ -1,0 +1,352 @@
+//! The connection for bulk of a site's server: large replies and requests go over it, and a recall
+//! does not wait for them.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use pelago_net::clients::list::ClientList;
+use pelago_net::key::PrivateKey;
+use pelago_net::key::address::ServerAddress;
+use pelago_net::own_file::OwnFile;
+use pelago_net::{
+    ClientRole, Remote, RemoteOptions, ReverseConnections, ServerTarget, SessionServer, SiteRole,
+    tls,
+};
+use pelago_wire::codec::encode_call;
+use pelago_wire::frame::{FrameKind, Header};
+use pelago_wire::handshake::{Hello, RefusalCode, Welcome};
+use pelago_wire::present::Present;
+use pelago_wire::{
+    Buffer, Bulk, Context, Done, Error, OlderFolder, OpenId, Reply, Request, RequestId, Service,
+    SessionId, SessionService, ShownTokens, SitePass, Touched, WriteFlags, limits,
+};
+use rustls::{ClientConnection, StreamOwned};
+
+use crate::harness::{PATIENCE, WithSessions, until};
+use crate::raw::RawClient;
+
+#[path = "harness/all.rs"]
+mod harness;
+#[path = "harness/raw.rs"]
+mod raw;
+
+/// The numbers of the keys of the server, of a site's server, and of another one.
+const SERVER: u8 = 1;
+const SITE: u8 = 2;
+const OTHER: u8 = 3;
+/// Longer than a test takes.
+const TERM: Duration = Duration::from_secs(600);
+const LARGE: usize = limits::BULK_CONNECTION_BYTES;
+
+/// Answers each read with as many bytes as it wants, and counts bytes that are written.
+#[derive(Default)]
+struct Files {
+    written: AtomicUsize,
+}
+
+impl Service for Files {
+    fn ask(
+        &self,
+        _: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        _: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        match request {
+            Request::Read { size, .. } => {
+                Some(Ok(Reply::Data(Buffer::new(vec![7; size as usize]))))
+            }
+            _ => {
+                let bytes = bulk.bytes().len();
+                self.written.fetch_add(bytes, Ordering::SeqCst);
+                Some(Ok(Reply::Written { bytes: bytes as u64, size: bytes as u64 }))
+            }
+        }
+    }
+}
+
+struct Home {
+    service: Arc<WithSessions<Files>>,
+    server: SessionServer,
+    address: ServerAddress,
+    _folder: tempfile::TempDir,
+}
+
+type Raw = RawClient<StreamOwned<ClientConnection, TcpStream>>;
+
+fn key(number: u8) -> PrivateKey {
+    PrivateKey::from_seed([number; 32])
+}
+
+impl Home {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let service = WithSessions::new(Files::default());
+        let sessions = Arc::clone(&service) as Arc<dyn SessionService>;
+        let server = SessionServer::start_with(sessions, TERM).unwrap();
+        let file = OwnFile::of(&folder.path().join("clients")).unwrap();
+        let clients = Arc::new(ClientList::open(file).unwrap());
+        let at = "127.0.0.1:0".parse().unwrap();
+        let port = server.listen_tcp(at, &key(SERVER), clients).unwrap().port();
+        let address = ServerAddress::new(key(SERVER).public(), "127.0.0.1", port).unwrap();
+        Self { service, server, address, _folder: folder }
+    }
+
+    /// Connects with a key, and says this hello.
+    fn connect(&self, number: u8, hello: &Hello) -> Raw {
+        let config = tls::client_config(&key(number), key(SERVER).public()).unwrap();
+        let socket = TcpStream::connect(("127.0.0.1", self.address.port())).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let stream = StreamOwned::new(tls::client_connection(config).unwrap(), socket);
+        let mut raw = RawClient::new(stream);
+        raw.send(FrameKind::Hello, 0, &hello.encode());
+        raw
+    }
+
+    /// Begins the session of the site's server.
+    fn begin(&self) -> (Raw, SessionId) {
+        let mut raw = self.connect(SITE, &hello());
+        raw.send(FrameKind::Present, 0, &Present::default().encode().unwrap());
+        let session = raw.receive_welcome().session;
+        (raw, session)
+    }
+
+    /// Connects for bulk beside this session.
+    fn begin_bulk(&self, session: SessionId) -> (Raw, Welcome) {
+        let mut raw = self.connect(SITE, &bulk_hello(session));
+        let welcome = raw.receive_welcome();
+        (raw, welcome)
+    }
+
+    fn recall(&self, session: SessionId, number: u64) {
+        let connections = self.service.store.connections();
+        let node = Touched::Node(pelago_wire::Handle::ROOT.ino);
+        connections.recall(session, number, &pelago_wire::Recalled::Things(vec![node]));
+    }
+}
+
+fn hello() -> Hello {
+    Hello { role: Hello::SITE, ..Hello::new([1; 16]) }
+}
+
+fn bulk_hello(session: SessionId) -> Hello {
+    Hello { role: Hello::BULK, resume: Some(session), ..Hello::new([1; 16]) }
+}
+
+fn body(mutation: u64, request: &Request) -> Vec<u8> {
+    let mut body = Vec::new();
+    encode_call(0, 0, mutation, request, &mut body).unwrap();
+    body
+}
+
+fn read(raw: &mut Raw, number: u64, size: usize) {
+    let size = u32::try_from(size).unwrap();
+    let read = Request::Read { open: OpenId(1), offset: 0, size };
+    raw.send(FrameKind::Request, number, &body(0, &read));
+}
+
+/// Sends a write, whose number is that of its mutation, too.
+fn write(raw: &mut Raw, number: u64, bytes: &[u8]) {
+    let flags = WriteFlags::default();
+    let write = Request::Write { open: OpenId(1), offset: 0, flags };
+    let body = body(number, &write);
+    let [body_bytes, bulk_bytes] = [body.len(), bytes.len()].map(|it| u32::try_from(it).unwrap());
+    let header = Header::new(FrameKind::Request, body_bytes, 0);
+    let header = Header { number, bulk: bulk_bytes, ..header };
+    raw.send_bytes(&[&header.encode()[..], &body, bytes].concat());
+}
+
+/// Receives the reply to a request, and returns the bytes of its bulk.
+fn reply(raw: &mut Raw, number: u64) -> usize {
+    let (header, _) = raw.receive().unwrap();
+    assert_eq!((header.kind, header.number), (FrameKind::Reply, number));
+    header.bulk as usize
+}
+
+#[test]
+fn large_replies_go_over_the_connection_for_bulk_and_all_others_do_not() {
+    let home = Home::new();
+    let (mut main, session) = home.begin();
+    read(&mut main, 1, LARGE);
+    assert_eq!(reply(&mut main, 1), LARGE, "there is no other connection yet");
+    let (mut bulk, welcome) = home.begin_bulk(session);
+    assert_eq!((welcome.session, welcome.resumed), (session, true));
+    read(&mut main, 2, LARGE);
+    read(&mut main, 3, LARGE - 1);
+    assert_eq!(reply(&mut bulk, 2), LARGE);
+    assert_eq!(reply(&mut main, 3), LARGE - 1);
+}
+
+/// Nobody reads the connection for bulk. Without it the recall would be the last of all.
+#[test]
+fn a_recall_does_not_wait_for_bulk() {
+    let home = Home::new();
+    let (mut main, session) = home.begin();
+    let (mut bulk, _) = home.begin_bulk(session);
+    // More than both sockets hold.
+    let many = 8;
+    (1..=many).for_each(|number| read(&mut main, number, limits::IO_BYTES));
+    read(&mut main, many + 1, 1);
+    assert_eq!(reply(&mut main, many + 1), 1);
+    home.recall(session, 5);
+    let (header, _) = main.receive().unwrap();
+    assert_eq!((header.kind, header.number), (FrameKind::Recall, 5));
+    main.send(FrameKind::Recalled, 5, &[]);
+    (1..=many).for_each(|number| assert_eq!(reply(&mut bulk, number), limits::IO_BYTES));
+}
+
+#[test]
+fn requests_may_come_over_both_connections_in_any_order() {
+    let home = Home::new();
+    let (mut main, session) = home.begin();
+    let (mut bulk, _) = home.begin_bulk(session);
+    write(&mut main, 2, &[1]);
+    assert_eq!(reply(&mut main, 2), 0);
+    write(&mut bulk, 1, &[1; LARGE]);
+    assert_eq!(reply(&mut main, 1), 0);
+    assert_eq!(home.service.service.written.load(Ordering::SeqCst), LARGE + 1);
+}
+
+/// Replies may be lost with one of them: the client has to repeat its requests.
+#[test]
+fn both_connections_end_together() {
+    let home = Home::new();
+    let (mut main, session) = home.begin();
+    let (bulk, _) = home.begin_bulk(session);
+    drop(bulk);
+    assert!(main.receive().is_none());
+    let again = Hello { resume: Some(session), ..hello() };
+    let mut main = home.connect(SITE, &again);
+    main.send(FrameKind::Present, 0, &Present::default().encode().unwrap());
+    assert!(main.receive_welcome().resumed);
+    let (mut bulk, _) = home.begin_bulk(session);
+    drop(main);
+    assert!(bulk.receive().is_none());
+    // A session without its connection gets none for bulk.
+    until("the loss is seen", || home.server.status().iter().all(|it| !it.connected));
+    let refused = home.connect(SITE, &bulk_hello(session)).receive_refused();
+    assert_eq!(refused.code, RefusalCode::UnknownSession);
+}
+
+#[test]
+fn only_the_process_of_a_session_connects_for_its_bulk() {
+    let home = Home::new();
+    let (mut main, session) = home.begin();
+    let good = bulk_hello(session);
+    let unknown = SessionId(session.0 + 1);
+    for (number, hello, code) in [
+        (OTHER, good, RefusalCode::UnknownSession),
+        (SITE, Hello { nonce: [2; 16], ..good }, RefusalCode::UnknownSession),
+        (SITE, Hello { resume: Some(unknown), ..good }, RefusalCode::UnknownSession),
+        (SITE, Hello { resume: None, ..good }, RefusalCode::UnknownSession),
+        (SITE, Hello { site: 3, ..good }, RefusalCode::NotServed),
+        (SITE, Hello { wire_min: 900, wire_max: 999, ..good }, RefusalCode::OtherVersion),
+    ] {
+        assert_eq!(home.connect(number, &hello).receive_refused().code, code, "{hello:?}");
+    }
+    read(&mut main, 1, LARGE);
+    assert_eq!(reply(&mut main, 1), LARGE);
+}
+
+/// A site whose folder never had a token.
+#[derive(Debug)]
+struct NoTokens;
+
+impl SitePass for NoTokens {
+    fn shown(&self) -> Option<ShownTokens> {
+        Some(ShownTokens::default())
+    }
+
+    fn refused(&self, shown: &ShownTokens, older: OlderFolder) {
+        panic!("{older:?} is older by {shown:?}");
+    }
+}
+
+fn client(target: ServerTarget) -> Remote {
+    let role = SiteRole { volume: [7; 16], wanted: 0, invitation: None, pass: Arc::new(NoTokens) };
+    let role = ClientRole::Site(role);
+    let options = RemoteOptions { target, read_only: false, role, give_up: Some(PATIENCE) };
+    Remote::begin_unconnected(options).unwrap()
+}
+
+/// Sends a request, and returns the place of its answer.
+fn ask(
+    client: &Remote,
+    number: u64,
+    request: Request,
+    bulk: Bulk<'_>,
+) -> Receiver<Result<Reply, Error>> {
+    let (sender, answer) = channel();
+    let context = Context { request: RequestId(number), ..Context::direct(0, 0) };
+    let later = &mut || -> Done {
+        let sender = sender.clone();
+        Box::new(move |result| sender.send(result).unwrap())
+    };
+    let now = client.ask(&context, request, bulk, later);
+    now.into_iter().for_each(|result| sender.send(result).unwrap());
+    answer
+}
+
+/// The bytes that a server has sent and received over each of its connections are not told, so that
+/// the test counts the connections: a session alone has one.
+fn connections_of(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let at = format!(":{port:04X}");
+    let is_its = |line: &&str| {
+        let mut words = line.split_whitespace().skip(1);
+        // 01 is ESTABLISHED.
+        words.next().is_some_and(|local| local.ends_with(&at)) && words.nth(1) == Some("01")
+    };
+    table.lines().filter(is_its).count()
+}
+
+#[test]
+fn a_client_connects_for_bulk_and_again_after_a_loss() {
+    let home = Home::new();
+    let port = home.address.port();
+    let target = ServerTarget::Tcp { address: home.address.clone(), key: Arc::new(key(SITE)) };
+    let client = client(target);
+    for turn in 1..=3 {
+        until("both connections", || connections_of(port) == 2);
+        let size = u32::try_from(limits::IO_BYTES).unwrap();
+        let read = Request::Read { open: OpenId(1), offset: 0, size };
+        let answer = ask(&client, 2 * turn, read, Bulk::None);
+        let Reply::Data(data) = answer.recv_timeout(PATIENCE).unwrap().unwrap() else { panic!() };
+        assert_eq!(data.as_bytes().len(), limits::IO_BYTES);
+        let flags = WriteFlags::default();
+        let write = Request::Write { open: OpenId(1), offset: 0, flags };
+        let answer = ask(&client, 2 * turn + 1, write, Bulk::Borrowed(&[1; LARGE]));
+        assert!(matches!(answer.recv_timeout(PATIENCE).unwrap(), Ok(Reply::Written { .. })));
+        home.service.store.connections().suspend();
+        home.service.store.connections().resume();
+    }
+    assert_eq!(home.service.service.written.load(Ordering::SeqCst), 3 * LARGE);
+    assert_eq!(home.server.status().len(), 1, "it is one session");
+}
+
+/// The server that cannot be reached connects twice, and is asked over both connections.
+#[test]
+fn a_server_behind_nat_makes_both_connections() {
+    let first = Home::new();
+    let connections = Arc::new(ReverseConnections::new(Box::new(|_| ())));
+    first.server.accept_reverse(Arc::clone(&connections));
+    let client = client(ServerTarget::Reverse { site: 1, connections });
+    let rome = Home::new();
+    let service = rome.server.serve_at(first.address.clone(), 0, key(SITE)).unwrap();
+    until("a session", || rome.server.status().iter().any(|it| it.connected));
+    let port = first.address.port();
+    until("both connections", || connections_of(port) == 2);
+    let size = u32::try_from(limits::IO_BYTES).unwrap();
+    for number in 1..=20 {
+        let read = Request::Read { open: OpenId(1), offset: 0, size };
+        let answer = ask(&client, number, read, Bulk::None);
+        assert!(matches!(answer.recv_timeout(PATIENCE).unwrap(), Ok(Reply::Data(_))));
+    }
+    assert_eq!(rome.server.status().len(), 1);
+    drop(service);
+}
