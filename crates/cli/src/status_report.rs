@@ -83,7 +83,7 @@ pub(crate) struct UpReport {
     pub(crate) no_ring: Option<String>,
     /// The reason why there is never a search index; `None` if there may be one.
     pub(crate) no_index: Option<String>,
-    /// What is told if the folder is a copy, or older than another site has seen of it; `None` if
+    /// The warning that the folder is a copy, or older than another site has seen of it; `None` if
     /// it is not known to be one.
     pub(crate) outdated: Option<String>,
     /// The guard of the mount; `None` without a mount.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use pelago_meta::shard::{BytesChange, BytesPlace, InlineBytes, LiveAttrs, Shard, WritingRow};
 use pelago_store::clock;
 use pelago_store::content::{ContentFile, FileAccess};
-use pelago_wire::{Attr, Code, Error, Handle, InodeId, PlaceFlags, Time, limits};
+use pelago_wire::{Attr, Code, Error, Generation, Handle, InodeId, PlaceFlags, Time, limits};
 
 use crate::content_file::OpenContent;
 use crate::inode::{Bytes, Uncommitted};
@@ -95,27 +95,37 @@ impl OpenFiles {
         // The file may be emptied and written meanwhile: no other content file gets this number.
         guard.state.generation = Some(next);
         drop(guard);
-        let mut bring = || {
-            let permit = self.take_fd_permit(handle.ino)?;
-            let made = self.disk.content.create(handle.ino, next);
-            let file = made.map_err(|error| self.disk.failed(&error))?;
-            fill(&file)?;
-            file.sync(false).map_err(|error| self.disk.failed(&error))?;
-            self.sync_name(&file)?;
-            Ok(OpenContent::new(file, FileAccess::ReadWrite, permit))
+        let (brought, may_be_named) = match self.filled_content(handle.ino, next, fill) {
+            Ok(content) => {
+                let taken = self.lock(&inode).take_home(from, Some(content));
+                // After an error of the table the row that names it may be there nevertheless.
+                let is_of_table = |error: &Error| matches!(error.code, Code::Io | Code::Corrupt);
+                let may_be_named = taken.as_ref().is_err_and(is_of_table);
+                (taken, may_be_named)
+            }
+            Err(error) => (Err(error), false),
         };
-        let filled = bring();
-        let is_filled = filled.is_ok();
-        let take = |content| self.lock(&inode).take_home(from, Some(content));
-        let brought: Result<(), Error> = filled.and_then(take);
-        // After an error of the table the row that names it may be there nevertheless.
-        let may_be_named = |error: &Error| matches!(error.code, Code::Io | Code::Corrupt);
-        let is_unnamed = |error: &Error| !(is_filled && may_be_named(error));
-        if brought.as_ref().is_err_and(is_unnamed) && !self.disk.content.is_shared() {
+        if brought.is_err() && !may_be_named && !self.disk.content.is_shared() {
             drop(self.disk.content.remove(handle.ino, next));
         }
         self.lock(&inode).release(false)?;
         brought
+    }
+
+    /// Returns a new content file into which `fill` has written, once it is safe.
+    fn filled_content(
+        &self,
+        ino: InodeId,
+        generation: Generation,
+        fill: &mut dyn FnMut(&ContentFile) -> Result<(), Error>,
+    ) -> Result<Arc<OpenContent>, Error> {
+        let permit = self.take_fd_permit(ino)?;
+        let made = self.disk.content.create(ino, generation);
+        let file = made.map_err(|error| self.disk.failed(&error))?;
+        fill(&file)?;
+        file.sync(false).map_err(|error| self.disk.failed(&error))?;
+        self.sync_name(&file)?;
+        Ok(OpenContent::new(file, FileAccess::ReadWrite, permit))
     }
 
     /// Records that the other site writes nothing into the node any more that has the bytes of a

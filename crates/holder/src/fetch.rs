@@ -186,7 +186,7 @@ impl Holder {
 }
 
 /// Returns whether this is the error of a request that got no answer in time.
-pub(crate) const fn is_late(code: Code) -> bool {
+const fn is_late(code: Code) -> bool {
     matches!(code, Code::TimedOut | Code::HostDown)
 }
 

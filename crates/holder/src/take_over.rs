@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use pelago_wire::{Code, Context, Error, Reply, Request, RequestId, limits};
 
-use crate::fetch::is_late;
 use crate::fetched::{Fetch, Landing};
 use crate::hashes::{Asking, Hash, HashPath, Window};
 use crate::holder::Holder;
@@ -111,17 +110,22 @@ impl Holder {
         let waiting = match result {
             Ok(Reply::Hashes(hashes)) => state.hashes.answered(asking, Some(hashes)),
             // A home that is slow to hash may be quick enough to send.
-            Err(error) if is_late(error.code) && error.code != Code::TimedOut => {
+            Err(error) if error.code == Code::HostDown => {
                 late = Some(error);
                 state.hashes.failed(asking.window)
             }
             // It is no worse than without a copy.
             Ok(_) | Err(_) => state.hashes.answered(asking, None),
         };
-        let is_leased =
-            |it: &NeededBlock| state.fetched.is_leased(it.read.range.ino, it.fetch.lease);
-        let (needed, failed): (Vec<_>, Vec<_>) =
-            waiting.into_iter().partition(|it| late.is_none() && is_leased(it));
+        let mut needed = Vec::new();
+        let mut failed = Vec::new();
+        for it in waiting {
+            let is_leased = state.fetched.is_leased(it.read.range.ino, it.fetch.lease);
+            match is_leased && late.is_none() {
+                true => needed.push(it),
+                false => failed.push(it),
+            }
+        }
         drop(state);
         self.take_blocks(needed);
         for it in failed {

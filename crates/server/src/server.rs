@@ -2,8 +2,8 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,8 +16,8 @@ use pelago_store::table::SharedTable;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::{Volume, VolumeId};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Handle, InodeId, LocalCache, PinError, Pinned, Pins, Request,
-    Service, SessionService, ShardId, SitePass, Time,
+    Code, Error, Handle, InodeId, LocalCache, PinError, Pinned, Pins, Request, Service,
+    SessionService, ShardId, SitePass, Time,
 };
 
 use crate::copies::CopyStatus;
@@ -215,8 +215,8 @@ impl Server {
         self.core.sites.renew_token(site)
     }
 
-    /// Returns what a person is told if this folder is a copy, or older than another site has seen
-    /// of it; `None` as long as it is not known to be one.
+    /// Returns the warning that this folder is a copy, or older than another site has seen of it;
+    /// `None` as long as it is not known to be one.
     #[must_use]
     pub fn outdated(&self) -> Option<String> {
         self.core.sites.says_outdated()
@@ -305,13 +305,8 @@ impl Server {
     /// The other server's; `TimedOut`, `HostDown`.
     pub fn tell_address(&self, site: u16, address: &str) -> Result<(), Error> {
         let upstream = self.core.sites.upstream(site)?;
-        let (sender, answer) = mpsc::channel();
         let request = Request::SiteAddress { address: address.as_bytes().to_vec() };
-        let done: Done = Box::new(move |result| {
-            let _waits_no_more = sender.send(result);
-        });
-        upstream.ask(&Context::direct(0, 0), request, Bulk::None, done);
-        answer.recv().map_err(|_| Error::from(Code::Unavailable))?.map(drop)
+        upstream.ask_and_wait(request).map(drop)
     }
 
     /// Sets the function that connects to the mirror of the volume, and begins to send to the

@@ -456,15 +456,11 @@ impl Stays {
     /// written them reports an error once. Returns the row of the node.
     pub(crate) fn keep(&self, node: InodeId) -> Option<StayRow> {
         let mut state = self.state.lock();
-        let State { by_node, opens, .. } = &mut *state;
-        let stay = by_node.get_mut(&node)?;
+        let stay = state.by_node.get_mut(&node)?;
         stay.row.state = StayState::Kept;
         stay.is_dirty = false;
         let row = stay.row;
-        let writers = opens.values_mut().filter(|open| open.flags.write);
-        for open in writers.filter(|open| open.file.ino == row.file.ino) {
-            open.has_lost = true;
-        }
+        state.note_loss(row.file.ino);
         Self::leave_file(&mut state, node, row.file.ino);
         Some(row)
     }
@@ -503,13 +499,11 @@ impl Stays {
 /// Records that the row of a node, and with it what was written there, is lost: each open that may
 /// have written it reports an error once. Returns the callbacks that wait until its home knows.
 fn lose(state: &mut State, node: InodeId) -> Vec<OnTold> {
-    let State { by_node, opens, .. } = state;
-    let Some(stay) = by_node.get_mut(&node) else { return Vec::new() };
+    let Some(stay) = state.by_node.get_mut(&node) else { return Vec::new() };
+    let waiting = mem::take(&mut stay.waiting);
     let file = stay.row.file.ino;
-    for open in opens.values_mut().filter(|open| open.flags.write && open.file.ino == file) {
-        open.has_lost = true;
-    }
-    mem::take(&mut stay.waiting)
+    state.note_loss(file);
+    waiting
 }
 
 impl State {
@@ -519,6 +513,12 @@ impl State {
         for open in self.opens.values_mut().filter(|open| open.file.ino == file) {
             open.empty_since = None;
         }
+    }
+
+    /// Has each open that may have written into the bytes of a file report an error once.
+    fn note_loss(&mut self, file: InodeId) {
+        let writers = self.opens.values_mut().filter(|open| open.flags.write);
+        writers.filter(|open| open.file.ino == file).for_each(|open| open.has_lost = true);
     }
 
     /// Returns whether bytes of a file are here, or are about to be.

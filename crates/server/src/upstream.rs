@@ -13,16 +13,17 @@ mod line;
 mod numbers;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_holder::{Copies, Holder, SILENT};
 use pelago_wire::{
-    Bulk, Context, DataPath, Done, Effect, Error, InodeId, LeasedService, OpenEffect, OpenId,
-    Origin, Reply, Request, RequestId, Service, SessionId, Tells, Then, WriteEra,
+    Bulk, Code, Context, DataPath, Done, Effect, Error, Handle, InodeId, LeasedService, OpenEffect,
+    OpenFlags, OpenId, Origin, Reply, Request, RequestId, Service, SessionId, Tells, Then,
+    WriteEra,
 };
 
 pub use self::far_clock::FarClock;
@@ -301,6 +302,47 @@ impl Upstream {
         done: Done,
     ) {
         self.send(context, None, request, bulk, done);
+    }
+
+    /// Sends a request of this server itself, and waits for the reply. Meanwhile it does not keep
+    /// the upstream: one that is replaced ends, and with it the wait.
+    pub(crate) fn ask_and_wait(self: Arc<Self>, request: Request) -> Result<Reply, Error> {
+        let (sender, answer) = mpsc::channel();
+        let done: Done = Box::new(move |result| {
+            let _waits_no_more = sender.send(result);
+        });
+        self.ask(&Context::direct(0, 0), request, Bulk::None, done);
+        drop(self);
+        answer.recv().map_err(|_| Error::from(Code::Unavailable))?
+    }
+
+    /// Opens a node to read, sends one request through that open, and calls `done` with its reply,
+    /// or with the error of the open.
+    pub(crate) fn ask_through_open(
+        self: &Arc<Self>,
+        node: Handle,
+        request: impl FnOnce(OpenId) -> Request + Send + 'static,
+        done: Done,
+    ) {
+        let own = Context::direct(0, 0);
+        let open = self.own_open();
+        let upstream = Arc::downgrade(self);
+        let opened: Done = Box::new(move |opened| {
+            let (Ok(_), Some(now)) = (&opened, upstream.upgrade()) else {
+                let error = opened.err().unwrap_or_else(|| Code::Unavailable.into());
+                return done(Err(error));
+            };
+            let answered: Done = Box::new(move |result| {
+                if let Some(now) = upstream.upgrade() {
+                    let release = Request::Release { open };
+                    now.ask(&own, release, Bulk::None, Box::new(|_released| {}));
+                }
+                done(result);
+            });
+            now.ask(&own, request(open), Bulk::None, answered);
+        });
+        let flags = OpenFlags { no_atime: true, ..OpenFlags::READ };
+        self.ask(&own, Request::Open { node, flags, open }, Bulk::None, opened);
     }
 
     fn send(

@@ -100,7 +100,7 @@ pub enum SiteRefusal {
     Older {
         /// That of the asking site, or the server's own.
         folder: OlderFolder,
-        /// What the folder is, and what to do.
+        /// The warning for people, with the advice.
         text: String,
     },
 }
@@ -110,7 +110,7 @@ impl SiteRefusal {
     pub const LEFT: &str = "the site has left the volume";
 }
 
-/// What the server of a site presents with its hello.
+/// The words that the server of a site presents with its hello.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SiteHello<'a> {
     /// The tokens by which its folder is known.

@@ -81,7 +81,7 @@ pub enum OlderFolder {
     OfAnswerer,
 }
 
-/// What the server of a site shows when it connects to another one.
+/// The tokens that the server of a site shows when it connects to another one.
 pub trait SitePass: fmt::Debug + Send + Sync {
     /// Returns the tokens that are shown now; `None` if the site's server has ended.
     fn shown(&self) -> Option<ShownTokens>;

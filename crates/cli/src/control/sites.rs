@@ -12,7 +12,7 @@ use crate::output;
 pub(crate) struct SitesReport {
     /// The number of the site that answers.
     pub(crate) own: u16,
-    /// What is told if the own folder is a copy, or an older one; `None` if it is not known to be
+    /// The warning that the own folder is a copy, or an older one; `None` if it is not known to be
     /// one.
     pub(crate) outdated: Option<String>,
     /// The other sites.

@@ -4,11 +4,11 @@
 //! `rm`. The first site records that it has left, and the next list does not name it.
 
 use std::fmt;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use parking_lot::RwLockReadGuard;
 use pelago_store::rows::{SiteRow, SiteState};
-use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, Request, SitePeer};
+use pelago_wire::{Code, Error, InodeId, Request, SitePeer};
 
 use super::Sites;
 
@@ -77,13 +77,7 @@ impl Sites {
             return Err(why);
         }
         let founder = self.upstream(InodeId::ROOT.site()).map_err(LeaveError::NotAnswered)?;
-        let (sender, answer) = mpsc::channel();
-        let done: Done = Box::new(move |result| {
-            let _waits_no_more = sender.send(result);
-        });
-        founder.ask(&Context::direct(0, 0), Request::LeaveSite, Bulk::None, done);
-        let answer = answer.recv().unwrap_or(Err(Code::Unavailable.into()));
-        answer.map_err(LeaveError::NotAnswered)?;
+        founder.ask_and_wait(Request::LeaveSite).map_err(LeaveError::NotAnswered)?;
         self.has_left().map_err(LeaveError::Table)
     }
 

@@ -23,8 +23,7 @@ use parking_lot::Mutex;
 use pelago_store::clock::since_boot;
 use pelago_store::rows::SiteTokensRow;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, OlderFolder, Reply, Request, ShownTokens, SitePass,
-    SiteRefusal, SiteToken, limits,
+    Code, Error, OlderFolder, Reply, Request, ShownTokens, SitePass, SiteRefusal, SiteToken, limits,
 };
 
 use super::{SAFE_TIMEOUT, Sites};
@@ -477,13 +476,7 @@ fn ask(own: &Weak<Sites>, site: u16, request: Request) -> Result<Reply, Error> {
     // One that has left meanwhile has said nothing of this folder.
     let upstream = sites.upstream(site).map_err(|_| Error::from(Code::HostDown))?;
     drop(sites);
-    let (sender, answer) = mpsc::channel();
-    let done: Done = Box::new(move |result| {
-        let _waits_no_more = sender.send(result);
-    });
-    upstream.ask(&Context::direct(0, 0), request, Bulk::None, done);
-    drop(upstream);
-    answer.recv().map_err(|_| Error::from(Code::Unavailable))?
+    upstream.ask_and_wait(request)
 }
 
 #[cfg(test)]

@@ -224,3 +224,29 @@ fn a_start_knows_what_to_tell() {
     assert_eq!(quiet.len(), 2);
     assert!(quiet.contains(&rows[2].0) && quiet.contains(&rows[3].0));
 }
+
+/// The journal of the last epoch was not safe: a node that was made in it is gone.
+#[test]
+fn a_row_that_is_lost_with_its_epoch_is_reported_to_its_writers() {
+    let (stays, node) = one();
+    let heard = Arc::new(Mutex::new(None));
+    let of_told = Arc::clone(&heard);
+    let on_told: OnTold = Box::new(move |result| *of_told.lock() = Some(result));
+    assert!(stays.begin_telling(node, on_told).0.is_some());
+    stays.begin_epoch(Vec::new());
+    assert_eq!(*heard.lock(), Some(Err(Code::Io.into())));
+    let open = OpenKey { session: SessionId::DIRECT, open: OpenId(1) };
+    assert!(stays.take_loss(open), "it is reported");
+    assert!(!stays.take_loss(open), "once");
+    assert_eq!((stays.node_of(FILE.ino), stays.begin_change(node)), (None, Gate::Gone));
+}
+
+#[test]
+fn a_row_that_is_there_in_the_next_epoch_is_told_again() {
+    let (stays, node) = one();
+    stays.begin_epoch(vec![(node, row())]);
+    let open = OpenKey { session: SessionId::DIRECT, open: OpenId(1) };
+    assert!(!stays.take_loss(open));
+    assert_eq!(stays.node_of(FILE.ino), Some(node));
+    assert!(stays.begin_telling(node, Box::new(drop)).0.is_some());
+}

@@ -21,7 +21,7 @@ use pelago_wire::mirror::{
     GroupKind, GroupPart, Groups, LinkError, MirrorLink as _, MirrorSays, Mirrors, OfferRefused,
     RowChange, VolumeFile,
 };
-use pelago_wire::{Generation, Handle, InodeId};
+use pelago_wire::{Generation, Handle, InodeId, SiteToken};
 
 use crate::harness::requests;
 
@@ -467,4 +467,25 @@ fn a_file_that_is_gone_takes_its_content_with_it() {
     world.store = None;
     let found = state_of(&Volume::open_mirror(&world.path()).unwrap());
     assert_eq!(found.content, later.content);
+}
+
+/// What the primary shows to other sites would be shown by two folders: each is given a new one.
+#[test]
+fn a_promoted_mirror_shows_no_token_of_its_primary() {
+    use pelago_store::key::{VolumeRow, volume_row};
+    use pelago_store::rows::{Row as _, SiteTokensRow, Stamp};
+    let mut world = World::with_mirror();
+    let random = SiteTokensRow::new_random().unwrap();
+    let row = SiteTokensRow { held: SiteToken { number: 5, random }, ..SiteTokensRow::default() };
+    let key = volume_row(VolumeRow::SiteTokens(1));
+    let change = RowChange { key: key.to_vec(), value: Some(row.encode(Stamp::default())) };
+    let mut groups = world.offer(1);
+    send(&mut *groups, &group(3, GroupKind::Change, &[GroupPart::Rows(vec![change])]));
+    groups.carry_out().unwrap();
+    drop(groups);
+    world.promote().unwrap();
+    world.store = None;
+    let rows = state_of(&Volume::open(&world.path()).unwrap()).rows;
+    let (_, found) = SiteTokensRow::decode(&rows[&key[..]]).unwrap();
+    assert_eq!(found, SiteTokensRow::LOST);
 }

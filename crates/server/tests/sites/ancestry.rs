@@ -136,7 +136,7 @@ fn a_walk_after_the_cut_finds_what_has_changed() {
     let own = projects(&offices);
     let Offices { first, berlin, .. } = &offices;
     offices.cut(true);
-    rename(first, "projects", "renamed");
+    rename(first, "projects", "renamed").unwrap();
     assert_eq!(walk(berlin, "projects/berlin/own"), Ok(own));
     assert_eq!(walk(berlin, "renamed"), Err(Code::HostDown));
     offices.cut(false);
@@ -147,7 +147,7 @@ fn a_walk_after_the_cut_finds_what_has_changed() {
     assert_eq!(walk(berlin, "renamed/berlin/own"), Ok(own));
     // A rename by this site is known at once.
     offices.cut(false);
-    rename(berlin, "renamed", "again");
+    rename(berlin, "renamed", "again").unwrap();
     offices.cut(true);
     assert_eq!(walk(berlin, "again/berlin/own"), Ok(own));
     assert_eq!(walk(berlin, "renamed"), Err(Code::HostDown));

@@ -160,7 +160,7 @@ fn what_is_kept_outlives_its_file() {
     let offices = Offices::new();
     let mine = content(1, SIZE);
     let file = conflict(&offices, "file", &mine);
-    rename(&offices.first, "file", "renamed");
+    rename(&offices.first, "file", "renamed").unwrap();
     let renamed = lookup(&offices.berlin, Handle::ROOT, "renamed").unwrap();
     assert_eq!(renamed.ino, file.ino);
     let version = only(&offices.berlin, renamed);

@@ -14,8 +14,8 @@ use pelago_wire::{
 };
 
 use super::world::{
-    BERLIN, FIRST, Offices, ask, ask_as, begin, berlin_dir, client, key, next_number, options,
-    public, wait_for,
+    BERLIN, FIRST, Offices, ask, ask_as, begin, berlin_dir, client, copy_folder, key, next_number,
+    options, public, wait_for,
 };
 
 /// The keys of a root of the first office, of one of the second office, and of two guests.
@@ -375,7 +375,7 @@ fn offices_restored_from_backups_have_the_revocations_of_both() {
     let World { offices, volume, there, here } = world;
     let backup = tempfile::tempdir().unwrap();
     offices.berlin.stop().unwrap();
-    copy(&berlin_dir(&offices.folder), &backup.path().join("berlin"));
+    copy_folder(&berlin_dir(&offices.folder), &backup.path().join("berlin"));
     let offices = offices.start_berlin_again(options());
     let world = World { offices, volume, there, here };
     wait_for("guests are served", || world.berlin().session_service().guests_wait().is_none());
@@ -384,7 +384,7 @@ fn offices_restored_from_backups_have_the_revocations_of_both() {
     let World { offices, .. } = world;
     offices.berlin.stop().unwrap();
     fs::remove_dir_all(berlin_dir(&offices.folder)).unwrap();
-    copy(&backup.path().join("berlin"), &berlin_dir(&offices.folder));
+    copy_folder(&backup.path().join("berlin"), &berlin_dir(&offices.folder));
     let offices = offices.start_berlin_again(options());
     let world = World { offices, volume, there, here };
     wait_for("guests are served", || world.berlin().session_service().guests_wait().is_none());
@@ -401,7 +401,7 @@ fn a_first_office_restored_from_a_backup_asks_before_it_serves() {
     world.wait_for_root(ROOT);
     let backup = tempfile::tempdir().unwrap();
     let backup = backup.path().join("first");
-    let world = world.start_first_again(|dir| copy(dir, &backup));
+    let world = world.start_first_again(|dir| copy_folder(dir, &backup));
     world.begin_first();
     let service = world.offices.first.session_service();
     wait_for("guests are served", || service.guests_wait().is_none());
@@ -412,7 +412,7 @@ fn a_first_office_restored_from_a_backup_asks_before_it_serves() {
     }
     let world = world.start_first_again(|dir| {
         fs::remove_dir_all(dir).unwrap();
-        copy(&backup, dir);
+        copy_folder(&backup, dir);
     });
     let first = &world.offices.first;
     let service = first.session_service();
@@ -479,21 +479,6 @@ fn a_refused_revocation_is_told_from_an_unreached_office_and_repeated_seldom() {
     // At once, after four seconds and after eight more: a comparison and the revocation.
     let sent = world.offices.sent.load(Ordering::Acquire) - before;
     assert!((2..=6).contains(&sent), "{sent}");
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    fs::set_permissions(to, fs::metadata(from).unwrap().permissions()).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        let kind = entry.file_type().unwrap();
-        if kind.is_dir() {
-            copy(&entry.path(), &target);
-        } else if kind.is_file() {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }
 
 #[test]

@@ -273,7 +273,7 @@ fn a_version_that_moves_while_it_is_hashed_is_not_mixed() {
     }
 }
 
-/// What the home answers to a request that no reader of ours sends.
+/// Requests that no reader of ours sends.
 #[test]
 fn the_home_tells_hashes_of_its_own_files_to_sites_only() {
     let offices = with_copies(1 << 30);

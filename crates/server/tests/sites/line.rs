@@ -26,6 +26,8 @@ pub(super) enum Losing {
     Answers,
     /// Each is carried out, and its caller gets this error.
     AnswersBy(Code),
+    /// A sync of the bytes of a file fails with this error.
+    SyncsBy(Code),
 }
 
 /// The parts of a line to a server.
@@ -49,11 +51,11 @@ pub(super) struct Ends {
     pub(super) moved: Arc<Mutex<Option<NextRun>>>,
     /// Bytes of files and of their hashes that were answered.
     pub(super) received: Arc<AtomicU64>,
-    /// What happens to requests for hashes.
+    /// The treatment of requests for hashes.
     pub(super) hashing: Arc<Mutex<Hashing>>,
 }
 
-/// What happens to requests for hashes.
+/// The treatment of requests for hashes.
 #[derive(Default)]
 pub(super) struct Hashing {
     /// The requests that were sent.
@@ -142,14 +144,19 @@ impl Line {
                 | Request::DropBytes { .. }
                 | Request::SetBytes { .. }
         ) || sends_all(&request);
-        let losing = if is_step { *losing.lock() } else { Losing::Nothing };
+        let is_sync = matches!(request, Request::Fsync { .. });
+        let losing = match *losing.lock() {
+            Losing::SyncsBy(code) if is_sync => return done(Err(code.into()), Granted::default()),
+            losing if is_step => losing,
+            _ => Losing::Nothing,
+        };
         if losing == Losing::Requests {
             return done(Err(Code::Interrupted.into()), Granted::default());
         }
         let lost = match losing {
             Losing::Answers => Some(Code::Interrupted),
             Losing::AnswersBy(code) => Some(code),
-            Losing::Nothing | Losing::Requests => None,
+            Losing::Nothing | Losing::Requests | Losing::SyncsBy(_) => None,
         };
         let tells = request.tells();
         let facts = (tells != Tells::Nothing).then(|| (tells.node(), tells.names()));

@@ -118,7 +118,7 @@ fn a_directory_that_keeps_its_name_can_be_used() {
     rmdir(berlin, dir, "sub").unwrap();
     offices.cut(false);
     // The name has moved since the home was asked to remove what it leads to.
-    rename(first, "berlin", "bonn");
+    rename(first, "berlin", "bonn").unwrap();
     let stale = Request::RemoveNamedDir { dir, parent: InodeId::ROOT, name: name("berlin") };
     let removed = ask(berlin, offices.first_at_berlin(), stale.clone());
     assert_eq!(removed.err(), Some(Code::NotFound));
@@ -160,7 +160,7 @@ fn a_removal_is_finished_after_a_start_or_given_up_if_the_name_has_moved() {
         assert_eq!(rmdir(&offices.berlin, ROOT, "berlin"), Err(Code::Interrupted));
         let Restarted { first, again, line, _folder } = Restarted::of(offices);
         if moves {
-            rename(&first, "berlin", "bonn");
+            rename(&first, "berlin", "bonn").unwrap();
         }
         // No line yet.
         assert_eq!(mkdir(&again, dir, "late").err(), Some(Code::NotFound));
@@ -169,7 +169,7 @@ fn a_removal_is_finished_after_a_start_or_given_up_if_the_name_has_moved() {
         if moves {
             wait_for("it can be used", || mkdir(&again, dir, "sub").is_ok());
             // The name is still there.
-            rename(&first, "bonn", "berlin");
+            rename(&first, "bonn", "berlin").unwrap();
         } else {
             wait_for("it is removed", || !exists(&again, dir));
             assert_eq!(lookup(&first, ROOT, "berlin"), Err(Code::NotFound));

@@ -284,7 +284,7 @@ fn what_is_removed_or_replaced_is_removed_here() {
     assert_eq!(offices.berlin.stays().files, 4);
     let unlink = |text| Request::Unlink { dir: Handle::ROOT, name: name(text) };
     ask(&offices.first, DIRECT, unlink("removed")).unwrap();
-    super::world::rename(&offices.first, "other", "replaced");
+    super::world::rename(&offices.first, "other", "replaced").unwrap();
     let node = lookup(&offices.first, Handle::ROOT, "linked").unwrap();
     let link = Request::Link { node, dir: Handle::ROOT, name: name("second") };
     ask(&offices.first, DIRECT, link).unwrap();
@@ -638,7 +638,7 @@ impl Model {
             1 if self.files[file].is_some() => {
                 let to = (file + 1) % 4;
                 let [from, target] = [file, to].map(|file| format!("file-{file}"));
-                super::world::rename(self.server(site), &from, &target);
+                super::world::rename(self.server(site), &from, &target).unwrap();
                 self.files[to] = self.files[file].take();
             }
             2 if self.files[file].is_some() => {

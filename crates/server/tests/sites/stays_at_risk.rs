@@ -7,7 +7,8 @@ use std::thread;
 
 use pelago_server::{LeaveError, Server, StayStatus};
 use pelago_wire::{
-    Code, Handle, OpenFlags, OpenId, RenameFlags, Request, SetAttr, SetTime, Time, WriteFlags,
+    Code, Handle, InodeId, OpenFlags, OpenId, PlaceFlags, Request, SetAttr, SetTime, Time,
+    WriteFlags,
 };
 
 use super::line::Losing;
@@ -15,8 +16,7 @@ use super::stays::{
     DIRECT, SIZE, WRITE, attr, close, content, create, flush, open, read, read_open, release,
     write, write_new,
 };
-use super::world::{Offices, ask, ask_with, options, wait_for};
-use crate::harness::rig::name;
+use super::world::{Offices, ask, ask_with, options, rename, wait_for};
 
 fn set(server: &Server, node: Handle, open: Option<OpenId>, set: SetAttr) -> Result<(), Code> {
     ask(server, DIRECT, Request::SetAttr { node, open, set }).map(drop)
@@ -328,7 +328,7 @@ fn a_truncation_beside_writes_loses_no_later_one() {
 }
 
 /// The home has the bytes of a small file, and the answer is lost with the line: nothing is passed
-/// over, and nobody hears that it was.
+/// over, and no program hears of a conflict.
 #[test]
 fn a_small_file_that_has_arrived_is_no_conflict_with_itself() {
     let offices = Offices::new();
@@ -396,17 +396,6 @@ fn a_close_beside_writes_through_another_descriptor_loses_none() {
     }
 }
 
-fn replace(server: &Server, from: &str, to: &str) -> Result<(), Code> {
-    let request = Request::Rename {
-        from_dir: Handle::ROOT,
-        from: name(from),
-        to_dir: Handle::ROOT,
-        to: name(to),
-        flags: RenameFlags::Replace,
-    };
-    ask(server, DIRECT, request).map(drop)
-}
-
 /// As for a file of one site: after a loss of power the name leads to the old bytes or to the new.
 #[test]
 fn a_rename_over_another_file_first_makes_the_bytes_safe() {
@@ -416,17 +405,17 @@ fn a_rename_over_another_file_first_makes_the_bytes_safe() {
     for (at, round) in [(first, 1), (berlin, 2)] {
         write_new(berlin, "new", &content(round, SIZE));
         let before = offices.sent_by_first();
-        replace(at, "new", "target").unwrap();
+        rename(at, "new", "target").unwrap();
         assert!(offices.sent_by_first() - before >= 2, "an open and a sync");
         assert_eq!(read(first, "target").unwrap(), content(round, SIZE));
     }
     // Without a target nothing is replaced, and nothing waits for the line.
     write_new(berlin, "new", &content(3, SIZE));
     let before = offices.sent_by_first();
-    replace(first, "new", "other").unwrap();
+    rename(first, "new", "other").unwrap();
     assert_eq!(offices.sent_by_first(), before);
     offices.cut(true);
-    assert!(replace(first, "other", "target").is_err());
+    assert!(rename(first, "other", "target").is_err());
     offices.cut(false);
     for (text, round) in [("target", 2), ("other", 3)] {
         assert_eq!(read(first, text).unwrap(), content(round, SIZE), "{text}");
@@ -484,4 +473,48 @@ fn a_lock_that_is_lost_guards_no_bytes_that_stay() {
     let mut expected = content(1, SIZE);
     expected[..4].copy_from_slice(b"with");
     assert_eq!(read(berlin, "locked").unwrap(), expected);
+}
+
+/// The disk there has lost bytes, and says so once.
+#[test]
+fn bytes_that_are_not_safe_there_do_not_come_home() {
+    let offices = Offices::new();
+    let Offices { first, .. } = &offices;
+    let bytes = content(1, SIZE);
+    let file = offices.new_file("file", &bytes);
+    *offices.losing.lock() = Losing::SyncsBy(Code::Io);
+    assert_eq!(open(first, file, OpenFlags::WRITE, OpenId(1)).unwrap_err(), Code::Io);
+    assert_eq!(fsync_through(first, file), Err(Code::Io));
+    *offices.losing.lock() = Losing::Nothing;
+    assert!(read(first, "file").unwrap() == bytes, "the node stays");
+    open(first, file, OpenFlags::WRITE, OpenId(1)).unwrap();
+    write(first, OpenId(1), 0, b"home").unwrap();
+    close(first, OpenId(1));
+    wait_for("it came home", || offices.berlin.stays() == StayStatus::default());
+    assert!(read(&offices.berlin, "file").unwrap()[4..] == bytes[4..]);
+}
+
+fn fsync_through(server: &Server, file: Handle) -> Result<(), Code> {
+    open(server, file, OpenFlags::READ, OpenId(9)).unwrap();
+    let synced = fsync(server, OpenId(9));
+    close(server, OpenId(9));
+    synced
+}
+
+/// A site that names a file which the home never had, as after a home that was put back.
+#[test]
+fn bytes_of_a_file_that_never_was_are_not_taken() {
+    let offices = Offices::new();
+    let ino = InodeId::new(0, 0, 1 << 30).unwrap();
+    let node = Handle::own(InodeId::new(1, 0, 1 << 20).unwrap());
+    let told = Request::SetBytes {
+        node: Handle::own(ino),
+        at: node.ino,
+        size: 100_000,
+        mtime: Time { seconds: 5, nanos: 0 },
+        since: Time::default(),
+        flags: PlaceFlags::default(),
+    };
+    let session = offices.line_to_first().session;
+    assert_eq!(ask(&offices.first, session, told).unwrap_err(), Code::Exists);
 }

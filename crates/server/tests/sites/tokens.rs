@@ -1,6 +1,5 @@
 //! A folder of a site that is a copy, or older than what another site has seen of it, is noticed.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +11,8 @@ use pelago_wire::{
 
 use super::line::Ends;
 use super::world::{
-    BERLIN, FIRST, Offices, Servers, ask, begin, berlin_dir, client, lookup, options, public,
+    BERLIN, FIRST, Offices, Servers, ask, begin, berlin_dir, client, copy_folder, lookup, options,
+    public,
 };
 use crate::harness::rig::name;
 
@@ -65,22 +65,6 @@ fn folder_of(admitted: Result<SitePeer, SiteRefusal>) -> OlderFolder {
         Err(SiteRefusal::Older { folder, .. }) => folder,
         other => panic!("{other:?}"),
     }
-}
-
-/// Copies a folder of a volume.
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        let kind = entry.file_type().unwrap();
-        if kind.is_dir() {
-            copy(&entry.path(), &target);
-        } else if kind.is_file() {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
-    fs::set_permissions(to, fs::metadata(from).unwrap().permissions()).unwrap();
 }
 
 fn assert_honest(offices: &Offices) {
@@ -162,7 +146,7 @@ fn a_folder_that_is_put_back_is_refused_and_cut_off() {
     drop(berlin);
     let dir = berlin_dir(&folder);
     let old = folder.path().join("copy");
-    copy(&dir, &old);
+    copy_folder(&dir, &old);
     let berlin = start(&dir);
     connect(&berlin, &first);
     hello(&berlin, &first).unwrap();
@@ -210,7 +194,7 @@ fn an_older_folder_of_the_first_site_is_refused_by_both() {
     drop(first);
     let dir = folder.path().join("first");
     let old = folder.path().join("copy");
-    copy(&dir, &old);
+    copy_folder(&dir, &old);
     let first = start(&dir);
     connect(&first, &berlin);
     connect(&berlin, &first);
@@ -245,7 +229,7 @@ fn of_a_copy_beside_its_original_one_is_refused() {
     drop(berlin);
     let dir = berlin_dir(&folder);
     let beside = folder.path().join("copy");
-    copy(&dir, &beside);
+    copy_folder(&dir, &beside);
     let original = start(&dir);
     connect(&original, &first);
     hello(&original, &first).unwrap();
@@ -271,7 +255,7 @@ fn an_original_whose_copy_goes_on_hears_of_it_in_its_session() {
     drop(berlin);
     let dir = berlin_dir(&folder);
     let beside = folder.path().join("copy");
-    copy(&dir, &beside);
+    copy_folder(&dir, &beside);
     let [original, second] = [start(&dir), start(&beside)];
     connect(&original, &first);
     connect(&second, &first);
@@ -296,5 +280,17 @@ fn a_hello_that_comes_late_makes_no_folder_old() {
     assert_eq!(folder_of(late), OlderFolder::OfAsker);
     pass.refused(&shown, OlderFolder::OfAsker);
     assert_eq!(berlin.outdated(), None);
+    assert_honest(&offices);
+}
+
+/// A number that no site has, or that of one that has left, says nothing about this folder.
+#[test]
+fn a_site_that_is_none_renews_no_token() {
+    let offices = Offices::new();
+    let Offices { first, .. } = &offices;
+    for site in [7, 60_000] {
+        assert!(first.renew_token(site).is_err(), "{site}");
+        assert_eq!(first.outdated(), None);
+    }
     assert_honest(&offices);
 }

@@ -1,5 +1,6 @@
 //! The world of the tests of sites: two servers that reach each other by calls.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -377,7 +378,7 @@ pub(super) fn lookup(server: &Server, dir: Handle, text: &str) -> Result<Handle,
 }
 
 /// Renames in the root.
-pub(super) fn rename(server: &Server, from: &str, to: &str) {
+pub(super) fn rename(server: &Server, from: &str, to: &str) -> Result<(), Code> {
     let request = Request::Rename {
         from_dir: Handle::ROOT,
         from: name(from),
@@ -385,7 +386,23 @@ pub(super) fn rename(server: &Server, from: &str, to: &str) {
         to: name(to),
         flags: RenameFlags::Replace,
     };
-    ask(server, SessionId::DIRECT, request).unwrap();
+    ask(server, SessionId::DIRECT, request).map(drop)
+}
+
+/// Copies the folder of a volume.
+pub(super) fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    fs::set_permissions(to, fs::metadata(from).unwrap().permissions()).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else if kind.is_file() {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
 }
 
 /// Returns the path of the folder of berlin.

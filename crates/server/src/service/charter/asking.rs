@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use pelago_keynote::Principal;
 use pelago_store::clock::since_boot;
-use pelago_wire::{
-    Bulk, Code, Context, Done, Error, InodeId, PassedRevocation, Reply, Request, limits,
-};
+use pelago_wire::{Code, Error, InodeId, PassedRevocation, Reply, Request, limits};
 
 use super::differences::{Comparison, Differences};
 use super::{Dispatcher, is_refusal, wait};
@@ -185,14 +183,7 @@ impl Asking<'_> {
 
     /// Sends a request to the site, and waits for the answer.
     fn ask(&self, request: Request) -> Result<Reply, Error> {
-        let upstream = self.now()?.parts.sites.upstream(self.site)?;
-        let (sender, answer) = mpsc::channel();
-        let done: Done = Box::new(move |result| {
-            let _waits_no_more = sender.send(result);
-        });
-        upstream.ask(&Context::direct(0, 0), request, Bulk::None, done);
-        drop(upstream);
-        answer.recv().map_err(|_| Error::from(Code::Unavailable))?
+        self.now()?.parts.sites.upstream(self.site)?.ask_and_wait(request)
     }
 
     /// Takes over a charter. Returns whether it is a new one.

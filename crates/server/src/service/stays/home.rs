@@ -308,8 +308,9 @@ impl Dispatcher {
             return None;
         };
         let shard = &self.parts.shard;
-        let source = shard.lookup(*from_dir, from).ok()?;
+        // Most renames replace nothing.
         shard.lookup(*to_dir, to).ok()?;
+        let source = shard.lookup(*from_dir, from).ok()?;
         self.node_elsewhere(source.handle)
     }
 
@@ -326,31 +327,13 @@ impl Dispatcher {
             Ok(upstream) => upstream,
             Err(error) => return done(Err(error)),
         };
-        let own = Context::direct(0, 0);
-        let open = upstream.own_open();
         let this = Arc::clone(self);
-        let there = Arc::downgrade(&upstream);
-        let opened: Done = Box::new(move |opened| {
-            let (Ok(_), Some(upstream)) = (&opened, there.upgrade()) else {
-                let error = opened.err().unwrap_or_else(|| Code::Unavailable.into());
-                return done(Err(of_lost_node(error)));
-            };
-            let synced: Done = Box::new(move |synced| {
-                if let Some(upstream) = there.upgrade() {
-                    let release = Request::Release { open };
-                    upstream.ask(&own, release, Bulk::None, Box::new(|_released| {}));
-                }
-                match synced {
-                    Ok(_) => this.do_here(&context, request, done),
-                    Err(error) => done(Err(of_lost_node(error))),
-                }
-            });
-            let sync = Request::Fsync { open, data_only: true };
-            upstream.ask(&own, sync, Bulk::None, synced);
+        let synced: Done = Box::new(move |synced| match synced {
+            Ok(_) => this.do_here(&context, request, done),
+            Err(error) => done(Err(of_lost_node(error))),
         });
-        let flags = OpenFlags { no_atime: true, ..OpenFlags::READ };
-        let opening = Request::Open { node: Handle::own(node), flags, open };
-        upstream.ask(&own, opening, Bulk::None, opened);
+        let sync = |open| Request::Fsync { open, data_only: true };
+        upstream.ask_through_open(Handle::own(node), sync, synced);
     }
 
     /// Opens the node that has the bytes of an own file, under the number of an open of the file,
@@ -549,7 +532,7 @@ impl Dispatcher {
         let until = Instant::now() + PATIENCE;
         loop {
             let give = Request::GiveBytes { node: Handle::own(node), file };
-            let given = wait(|done| upstream.ask(&Context::direct(0, 0), give, Bulk::None, done));
+            let given = Arc::clone(upstream).ask_and_wait(give);
             let is_busy = given.as_ref().is_err_and(|error| error.code == Code::Busy);
             if !is_busy || Instant::now() >= until || *self.stopped.read_recursive() {
                 return given;
@@ -579,15 +562,14 @@ impl Dispatcher {
         node: &Attr,
         content: &ContentFile,
     ) -> Result<(), Error> {
-        // No client has such a number.
-        let open = OpenId(u64::MAX - file.ino.counter());
+        let open = upstream.own_open();
         let context = Context::direct(0, 0);
         let flags = OpenFlags { no_atime: true, ..OpenFlags::READ };
         let opening = Request::Open { node: Handle::own(node.ino), flags, open };
-        wait(|done| upstream.ask(&context, opening, Bulk::None, done)).map_err(of_lost_node)?;
-        // A disk there that has lost bytes says so now, and to nobody else: the node goes.
+        Arc::clone(upstream).ask_and_wait(opening).map_err(of_lost_node)?;
+        // A disk there that has lost bytes says so now: no program opens the node after this.
         let sync = Request::Fsync { open, data_only: true };
-        let synced = wait(|done| upstream.ask(&context, sync, Bulk::None, done));
+        let synced = Arc::clone(upstream).ask_and_wait(sync);
         let pulled = synced.map_err(of_lost_node);
         let pulled = pulled.and_then(|_| self.pull_opened(upstream, file, open, content));
         let release = Request::Release { open };
@@ -607,11 +589,10 @@ impl Dispatcher {
         open: OpenId,
         content: &ContentFile,
     ) -> Result<u64, Error> {
-        let context = Context::direct(0, 0);
         let mut offset = 0;
         loop {
             let request = Request::Read { open, offset, size: PULLED_BYTES };
-            let read = wait(|done| upstream.ask(&context, request, Bulk::None, done));
+            let read = Arc::clone(upstream).ask_and_wait(request);
             let Reply::Data(data) = read.map_err(of_lost_node)? else {
                 return Err(Code::Io.into());
             };
@@ -662,13 +643,4 @@ fn of_lost_node(error: Error) -> Error {
         Code::Stale | Code::BadOpen => lost_bytes(),
         _ => error,
     }
-}
-
-/// Has `ask` send a request, and waits for its reply.
-fn wait(ask: impl FnOnce(Done)) -> Result<Reply, Error> {
-    let (sender, answer) = mpsc::channel();
-    ask(Box::new(move |result| {
-        let _waits_no_more = sender.send(result);
-    }));
-    answer.recv().map_err(|_| Error::from(Code::Unavailable))?
 }

@@ -130,42 +130,28 @@ impl Dispatcher {
             Ok(upstream) => upstream,
             Err(error) => return self.sent_is_known(news, Err(error), waiting),
         };
-        let open = upstream.own_open();
-        let context = Context::direct(0, 0);
         let this = Arc::clone(self);
-        let there = Arc::downgrade(&upstream);
-        let opened: Done = Box::new(move |result| {
-            let (Ok(_), Some(upstream)) = (&result, there.upgrade()) else {
-                let error = result.err().unwrap_or_else(|| Code::Unavailable.into());
-                return this.sent_is_known(news, Err(error), waiting);
+        let answered: Done = Box::new(move |result| {
+            let bytes = match result {
+                Ok(Reply::Data(data)) => Ok(data.as_bytes().to_vec()),
+                Ok(_) => Err(Code::Io.into()),
+                Err(error) => Err(error),
             };
-            let read: Done = Box::new(move |result| {
-                if let Some(upstream) = there.upgrade() {
-                    let release = Request::Release { open };
-                    upstream.ask(&context, release, Bulk::None, Box::new(|_released| {}));
+            let comparing = Arc::clone(&this);
+            this.in_pool(move |invocation| match (invocation, bytes) {
+                (Invocation::Run, Ok(bytes)) => comparing.compare_sent(news, bytes, waiting),
+                (Invocation::Run, Err(error)) => {
+                    comparing.sent_is_known(news, Err(error), waiting);
                 }
-                let bytes = match result {
-                    Ok(Reply::Data(data)) => Ok(data.as_bytes().to_vec()),
-                    Ok(_) => Err(Code::Io.into()),
-                    Err(error) => Err(error),
-                };
-                let comparing = Arc::clone(&this);
-                this.in_pool(move |invocation| match (invocation, bytes) {
-                    (Invocation::Run, Ok(bytes)) => comparing.compare_sent(news, bytes, waiting),
-                    (Invocation::Run, Err(error)) => {
-                        comparing.sent_is_known(news, Err(error), waiting);
-                    }
-                    (Invocation::Cancelled, _) => {
-                        let stopped = Err(Code::Unavailable.into());
-                        comparing.sent_is_known(news, stopped, waiting);
-                    }
-                });
+                (Invocation::Cancelled, _) => {
+                    let stopped = Err(Code::Unavailable.into());
+                    comparing.sent_is_known(news, stopped, waiting);
+                }
             });
-            let size = limits::STAY_LEAST_BYTES as u32 + 1;
-            upstream.ask(&context, Request::Read { open, offset: 0, size }, Bulk::None, read);
         });
-        let flags = OpenFlags { no_atime: true, ..OpenFlags::READ };
-        upstream.ask(&context, Request::Open { node: file, flags, open }, Bulk::None, opened);
+        let size = limits::STAY_LEAST_BYTES as u32 + 1;
+        let read = move |open| Request::Read { open, offset: 0, size };
+        upstream.ask_through_open(file, read, answered);
     }
 
     /// Compares the bytes of a node with those that its file has at its home, while nothing changes

@@ -121,7 +121,7 @@ impl World {
     }
 }
 
-/// What ends a run.
+/// The ends of a run.
 const ENDS: [fn(&mut End); 3] = [|_| {}, End::kill, End::lose_power];
 
 /// Up to three renewals that each stop after any step; after each one the run of either end is
