@@ -87,7 +87,7 @@ const WALLS: &[Wall] = &[
             WIRE, NET, STORE, CHECK, SERVER, CLIENT, HOLDER, KEYNOTE, MOUNT, HTTP, FIND, BENCH,
             TRACE,
         ],
-        tests_import: &[LOSSFS, RANDOM, WORKLOAD],
+        tests_import: &[LOSSFS, RANDOM, SLOWLINK, WORKLOAD],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },
     Wall {

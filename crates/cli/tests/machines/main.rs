@@ -4,6 +4,7 @@
 mod accepted;
 pub(crate) mod hands;
 pub(crate) mod lab;
+pub(crate) mod line;
 mod mirror;
 pub(crate) mod network;
 mod shared;

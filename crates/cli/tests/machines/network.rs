@@ -96,6 +96,12 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+    /// Returns the machine of a namespace, at an end of a line.
+    pub(crate) fn of_namespace(name: String, address: String, home: &Path) -> Self {
+        std::fs::create_dir_all(home).unwrap();
+        Self { name, number: 0, address, home: home.to_owned() }
+    }
+
     /// Returns a command that runs there; `ip netns exec` would have a table of mounts of its own.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");

@@ -1,5 +1,6 @@
 //! Two machines of two offices, set up with README.md's commands.
 
+mod apart;
 mod changes;
 mod client;
 mod conflicts;

@@ -39,11 +39,16 @@ impl Offices {
         let lab = Lab::lasting(time)?;
         let first = lab.machine(1, "first");
         let berlin = lab.machine(2, "there");
+        Some(Self::of(lab, first, berlin))
+    }
+
+    /// Returns the offices of these two machines.
+    pub(crate) fn of(lab: Lab, first: Machine, berlin: Machine) -> Self {
         let offices = Self { lab, first, berlin };
         offices.up();
         offices.invite();
         offices.join();
-        Some(offices)
+        offices
     }
 
     pub(crate) fn up(&self) {
