@@ -215,7 +215,8 @@ impl Session {
     }
 
     /// Adds a connection for bulk, over which `welcome` goes first. Returns `false` for a client
-    /// that is not the one of this session, and if the session has no other connection.
+    /// that is not the one of this session, if the session has no other connection, and if it had
+    /// one for bulk: then all end.
     pub(crate) fn join_bulk(
         &self,
         hello: &Hello,
@@ -230,11 +231,21 @@ impl Session {
         if state.ended || state.links.main().is_none() {
             return false;
         }
+        if state.links.has_bulk() {
+            // The client has lost that one, and with it replies.
+            state.links.end();
+            return false;
+        }
         link.join(&self.share.account);
         // Before any reply.
         link.send(welcome);
         state.links.add_bulk(Arc::clone(link));
         true
+    }
+
+    /// Returns whether this is the connection for bulk.
+    pub(crate) fn is_bulk(&self, link: &Arc<Link>) -> bool {
+        self.state.lock().links.is_bulk(link)
     }
 
     /// Records that the client was heard, and that it has the answers up to `acknowledged`. Returns

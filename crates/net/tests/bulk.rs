@@ -233,6 +233,37 @@ fn both_connections_end_together() {
     assert_eq!(refused.code, RefusalCode::UnknownSession);
 }
 
+/// The client has lost the first one, and replies with it.
+#[test]
+fn a_second_connection_for_bulk_ends_all() {
+    let home = Home::new();
+    let (mut main, session) = home.begin();
+    let (mut bulk, _) = home.begin_bulk(session);
+    let refused = home.connect(SITE, &bulk_hello(session)).receive_refused();
+    assert_eq!(refused.code, RefusalCode::UnknownSession);
+    assert!(main.receive().is_none() && bulk.receive().is_none());
+}
+
+/// Its caller was killed while it was on its way: the cancel is faster, and its answer is
+/// acknowledged before the write comes.
+#[test]
+fn a_write_that_comes_after_the_answer_to_its_cancel_is_dropped() {
+    let home = Home::new();
+    let (mut main, session) = home.begin();
+    let (mut bulk, _) = home.begin_bulk(session);
+    main.send(FrameKind::Cancel, 1, &1_u64.to_le_bytes());
+    assert_eq!(reply(&mut main, 1), 0);
+    let acknowledged = Header { number: 2, ..Header::new(FrameKind::Ping, 0, 1) };
+    main.send_bytes(&acknowledged.encode());
+    assert_eq!(main.receive().unwrap().0.kind, FrameKind::Pong);
+    write(&mut bulk, 1, &[1; LARGE]);
+    bulk.send(FrameKind::Ping, 0, &[]);
+    assert_eq!(bulk.receive().unwrap().0.kind, FrameKind::Pong);
+    assert_eq!(home.service.service.written.load(Ordering::SeqCst), 0);
+    read(&mut main, 3, 1);
+    assert_eq!(reply(&mut main, 3), 1, "the session goes on");
+}
+
 #[test]
 fn only_the_process_of_a_session_connects_for_its_bulk() {
     let home = Home::new();
@@ -327,6 +358,21 @@ fn a_client_connects_for_bulk_and_again_after_a_loss() {
     }
     assert_eq!(home.service.service.written.load(Ordering::SeqCst), 3 * LARGE);
     assert_eq!(home.server.status().len(), 1, "it is one session");
+}
+
+/// Otherwise its leases would hold others up for a term.
+#[test]
+fn a_session_with_both_connections_ends_with_its_client() {
+    let home = Home::new();
+    for _ in 0..20 {
+        let target = ServerTarget::Tcp { address: home.address.clone(), key: Arc::new(key(SITE)) };
+        let client = client(target);
+        until("both connections", || connections_of(home.address.port()) == 2);
+        client.end();
+        until("the server knows", || home.server.status().is_empty());
+        drop(client);
+        until("none", || connections_of(home.address.port()) == 0);
+    }
 }
 
 /// The server that cannot be reached connects twice, and is asked over both connections.

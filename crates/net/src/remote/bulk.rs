@@ -10,21 +10,20 @@ use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Hello;
 use pelago_wire::limits;
 
-use super::ClientRole;
 use super::calls::{Calls, State};
 use super::connect::{ATTEMPT, Connector, send_first};
 use super::connect_error::{ConnectError, is_definite};
 use super::connection::{Attempt, Connection};
 use super::dial::open;
+use super::{ClientRole, ServerTarget};
 use crate::clock::boot_time;
 use crate::link::Link;
 
 /// The first pause before another connection is made.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause: a firewall may let only one connection live.
+/// The longest pause: a firewall may let only one connection live, and the end of one is that of
+/// both. A connection that has lived for so long is followed by the next one after the first pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A connection that has lived for so long is followed by the next one after the first pause.
-const LASTING: Duration = Duration::from_secs(10);
 
 impl Connector {
     /// Returns whether the session has a connection for bulk.
@@ -42,7 +41,7 @@ impl Connector {
                 Ok(()) => {
                     let began = Instant::now();
                     self.calls.wait_for_bulk_loss();
-                    if began.elapsed() >= LASTING {
+                    if began.elapsed() >= LONGEST_PAUSE {
                         pause = FIRST_PAUSE;
                     }
                 }
@@ -58,7 +57,15 @@ impl Connector {
     }
 
     fn attempt_bulk(&self, main: &Arc<Link>) -> Result<(), ConnectError> {
-        let (stream, tls) = open(&self.last_target(), ATTEMPT)?;
+        let target = self.last_target();
+        let (stream, tls) = open(&target, ATTEMPT)?;
+        if !self.calls.is_main(main) {
+            if let ServerTarget::Reverse { site, connections } = target {
+                // The session waits for one itself.
+                connections.offer(site, (stream, tls));
+            }
+            return Err(ConnectError::Cut);
+        }
         stream.set_long_line();
         let begun = Instant::now();
         let attempt = Arc::new(Attempt::default());
@@ -69,26 +76,34 @@ impl Connector {
         send_first(&link, FrameKind::Hello, hello.encode().to_vec());
         let result = attempt.wait(begun + ATTEMPT).or_else(|| attempt.give_up());
         let result = result.unwrap_or(Err(ConnectError::Silent));
-        if result.is_err() {
-            link.close();
-        }
-        if matches!(result, Err(ConnectError::Silent)) {
+        let was_heard = || link.with_tls(|tls| !tls.is_handshaking()).unwrap_or(true);
+        if matches!(result, Err(ConnectError::Silent)) && was_heard() {
             // The server may have taken the connection, and send replies over it that are lost. If
             // it has seen its end, it has ended the other one itself.
             main.close();
+        }
+        if result.is_err() {
+            link.close();
         }
         result
     }
 }
 
 impl Calls {
-    /// Waits until the session has a connection, other than `without`, and none for bulk. Returns
-    /// the connection; `None` once the session has ended.
+    /// Returns whether this is the present connection of the session.
+    fn is_main(&self, link: &Arc<Link>) -> bool {
+        self.state.lock().is_current_link(link)
+    }
+
+    /// Waits until the session has a connection, other than `without`, and none for bulk, and has
+    /// repeated its requests: those come before all others. Returns the connection; `None` once the
+    /// session has ended.
     fn wait_for_main(&self, without: Option<&Arc<Link>>) -> Option<Arc<Link>> {
         let mut state = self.state.lock();
         while !state.ended {
             let is_without = |main: &Arc<Link>| without.is_some_and(|it| Arc::ptr_eq(it, main));
             if let (Some(main), None) = (&state.link, &state.bulk)
+                && !state.reclaiming
                 && !is_without(main)
             {
                 return Some(Arc::clone(main));

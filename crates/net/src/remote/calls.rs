@@ -256,12 +256,17 @@ impl Calls {
             state.log_for_replay(number, &call, stamp, &result);
         }
         let result = state.note_answer(number, &call, result);
-        let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
+        let was_reclaiming = state.reclaiming;
+        let failed = if was_reclaiming { state.reclaim() } else { Vec::new() };
+        let has_reclaimed = was_reclaiming && !state.reclaiming;
         state.send_backlog();
         state.send_origin_ends();
         let lease = state.lease();
         let settled = state.take_settled();
         drop(state);
+        if has_reclaimed {
+            self.changed.notify_all();
+        }
         if !frame.is_overdue {
             self.leases.renew(call.asked, lease);
         }
@@ -362,10 +367,7 @@ impl Calls {
     pub(super) fn disconnected(&self, link: &Arc<Link>) {
         let mut state = self.state.lock();
         state.end_other(link);
-        let State { link: present, parting, .. } = &mut *state;
-        for known in [present, parting] {
-            known.take_if(|known| Arc::ptr_eq(known, link));
-        }
+        state.parting.take_if(|known| Arc::ptr_eq(known, link));
         drop(state);
         self.changed.notify_all();
     }

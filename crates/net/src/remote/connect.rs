@@ -186,6 +186,8 @@ impl Connector {
 
     /// Wakes [`Connector::keep_connected`], which returns if the session has ended.
     pub(super) fn wake(&self) {
+        // A thread that has looked at the state waits by then.
+        drop(self.pause.0.lock());
         self.pause.1.notify_all();
     }
 

@@ -18,7 +18,6 @@ impl Calls {
         if std::mem::replace(&mut state.ended, true) {
             return;
         }
-        state.end_bulk();
         if let Some(link) = state.link.take() {
             let goodbye = state.header(FrameKind::Goodbye, 0, 0, 0);
             link.send([goodbye]);
@@ -52,5 +51,7 @@ impl Calls {
         if let Some(link) = state.parting.take() {
             link.close();
         }
+        // Not before: the server takes its end for that of the other one, too.
+        state.end_bulk();
     }
 }

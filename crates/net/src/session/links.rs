@@ -30,6 +30,16 @@ impl Links {
         is_it(self.main.as_ref(), link)
     }
 
+    /// Returns whether this is the connection for bulk.
+    pub(super) fn is_bulk(&self, link: &Arc<Link>) -> bool {
+        is_it(self.bulk.as_ref(), link)
+    }
+
+    /// Returns whether there is a connection for bulk.
+    pub(super) const fn has_bulk(&self) -> bool {
+        self.bulk.is_some()
+    }
+
     /// Returns whether this is one of the connections.
     pub(super) fn has(&self, link: &Arc<Link>) -> bool {
         self.each().any(|known| Arc::ptr_eq(known, link))
@@ -47,11 +57,9 @@ impl Links {
         self.main = Some(main);
     }
 
-    /// Takes a connection for bulk, and ends the one before it.
+    /// Takes a connection for bulk. There is none yet.
     pub(super) fn add_bulk(&mut self, bulk: Arc<Link>) {
-        if let Some(before) = self.bulk.replace(bulk) {
-            before.close();
-        }
+        self.bulk = Some(bulk);
     }
 
     /// Ends all connections.

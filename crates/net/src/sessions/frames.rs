@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelago_proto::session::Repetition;
+use pelago_proto::session::{Repetition, SessionError};
 use pelago_trace::{Described, RequestSpan};
 use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind, ORIGIN_ENDS_BYTES};
@@ -181,7 +181,14 @@ impl Sessions {
             return Err(Violation::Bulk);
         }
         let waits = matches!(request, Request::SetLock { wait: true, .. });
-        match session.admit(number, mutation, hash(body), replayed.is_some(), waits)? {
+        let admitted = session.admit(number, mutation, hash(body), replayed.is_some(), waits);
+        if matches!(admitted, Err(Violation::Session(SessionError::Acknowledged(_))))
+            && session.is_bulk(link)
+        {
+            // Its cancel came before it, over the other connection, and the client has the answer.
+            return Ok(());
+        }
+        match admitted? {
             Repetition::None => {}
             // The answer goes to the connection that the session has by then.
             Repetition::Running => return Ok(()),
