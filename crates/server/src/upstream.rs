@@ -11,6 +11,7 @@ mod close_bytes;
 mod far_clock;
 mod line;
 mod numbers;
+mod own_kernel;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,16 +22,18 @@ use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_holder::{Copies, Holder, SILENT};
 use pelago_wire::{
-    Bulk, Code, Context, DataPath, Done, Effect, Error, Handle, InodeId, LeasedService, OpenEffect,
-    OpenFlags, OpenId, Origin, Reply, Request, RequestId, Service, SessionId, Tells, Then,
-    WriteEra,
+    Bulk, Code, Context, DataPath, Done, Effect, Error, FileKind, Handle, InodeId, LeasedService,
+    OpenEffect, OpenFlags, OpenId, Origin, Reply, Request, RequestId, Service, SessionId, Tells,
+    Then, WriteEra,
 };
 
 pub use self::far_clock::FarClock;
+pub(crate) use self::own_kernel::{LeasesElsewhere, OwnKernel};
 
 use self::close_bytes::CloseBytes;
 use self::line::Line;
 use self::numbers::Numbers;
+use self::own_kernel::Announced;
 use crate::completion::{CancelKey, deliver};
 use crate::stays::{RecalledStays, Stays};
 
@@ -44,6 +47,7 @@ pub(crate) struct Upstream {
     /// Answers under the leases of this server.
     holder: Arc<Holder>,
     /// The bytes of files of the other site that are here.
+    kernel: OwnKernel,
     stays: Arc<Stays>,
     next: AtomicU64,
     /// Number of requests that were answered from what was known before.
@@ -60,18 +64,26 @@ pub(crate) struct Upstream {
     requests: Mutex<HashMap<CancelKey, RequestId>>,
 }
 
+/// The parts of this server that the way to another site uses.
+pub(crate) struct UpstreamParts {
+    /// The place for copies of what is fetched there, if there is one.
+    pub(crate) copies: Option<Arc<dyn Copies>>,
+    pub(crate) stays: Arc<Stays>,
+    /// The kernel below the own mount.
+    pub(crate) kernel: OwnKernel,
+    /// Requests for all other sites that were answered while those were silent.
+    pub(crate) all_stale_answers: Arc<AtomicU64>,
+    /// Becomes true once nothing may go to other sites any more.
+    pub(crate) is_outdated: Arc<AtomicBool>,
+    /// The longest time of a request.
+    pub(crate) timeout: Duration,
+}
+
 impl Upstream {
-    /// `site`: the other site. `copies`: the place for copies of what is fetched there, if there is
-    /// one. `is_outdated`: becomes true once nothing may go to other sites any more.
-    pub(crate) fn new(
-        site: u16,
-        service: Arc<dyn LeasedService>,
-        copies: Option<Arc<dyn Copies>>,
-        stays: &Arc<Stays>,
-        all_stale_answers: &Arc<AtomicU64>,
-        is_outdated: Arc<AtomicBool>,
-        timeout: Duration,
-    ) -> Self {
+    /// Returns the way to the other site `site`, over this service.
+    pub(crate) fn new(site: u16, service: Arc<dyn LeasedService>, parts: UpstreamParts) -> Self {
+        let UpstreamParts { copies, stays, kernel, all_stale_answers, is_outdated, timeout } =
+            parts;
         let line = Arc::new(Line::new(service, is_outdated, timeout));
         let holder = Holder::new(Arc::clone(&line) as Arc<dyn LeasedService>);
         holder.set_only_cache();
@@ -79,17 +91,20 @@ impl Upstream {
         if let Some(copies) = copies {
             holder.set_copies(copies);
         }
-        holder.set_cache(Arc::new(RecalledStays { stays: Arc::clone(stays), site }));
+        let recalled =
+            RecalledStays { stays: Arc::clone(&stays), site, kernel: Arc::clone(&kernel) };
+        holder.set_cache(Arc::new(recalled));
         if let Err(error) = holder.write_behind() {
             tracing::warn!(%error, "each write to a file of another site waits for its answer");
         }
         Self {
             holder,
             line,
-            stays: Arc::clone(stays),
+            kernel,
+            stays,
             next: AtomicU64::new(1),
             stale_answers: AtomicU64::new(0),
-            all_stale_answers: Arc::clone(all_stale_answers),
+            all_stale_answers,
             clock: Mutex::default(),
             close_bytes: Mutex::default(),
             numbers: Mutex::default(),
@@ -219,7 +234,7 @@ impl Upstream {
         if let (Some(made), Ok(_)) = (made, &result) {
             self.numbers.lock().add(made);
         }
-        result.iter_mut().for_each(forbid_caching);
+        result.iter_mut().for_each(|reply| forbid_caching(context.session, reply));
         Some(result)
     }
 
@@ -345,7 +360,30 @@ impl Upstream {
         self.ask(&own, Request::Open { node, flags, open }, Bulk::None, opened);
     }
 
+    /// Sends a request once the kernel below the own mount has dropped what it changes.
     fn send(
+        self: &Arc<Self>,
+        context: &Context,
+        origin: Option<Origin>,
+        request: Request,
+        bulk: Bulk<'_>,
+        done: Done,
+    ) {
+        match Announced::of(&self.kernel, context.session, &request) {
+            None => self.send_now(context, origin, request, bulk, done),
+            Some(announced) => {
+                let this = Arc::clone(self);
+                let context = *context;
+                // A change of names or attributes has no bytes.
+                let send = move |done| {
+                    this.send_now(&context, origin, request, Bulk::None, done);
+                };
+                announced.begin(done, send);
+            }
+        }
+    }
+
+    fn send_now(
         self: &Arc<Self>,
         context: &Context,
         origin: Option<Origin>,
@@ -384,7 +422,7 @@ impl Upstream {
             if let (Ok(Reply::Lock(Some(lock))), false) = (&mut result, is_own_mount(session)) {
                 lock.pid = 0;
             }
-            result.iter_mut().for_each(forbid_caching);
+            result.iter_mut().for_each(|reply| forbid_caching(session, reply));
             this.show_stays(&mut result);
             done(result);
         });
@@ -406,10 +444,13 @@ const fn hide_pid(session: SessionId, request: &mut Request) {
     }
 }
 
-/// Marks a reply as one that must not be cached above: no recall would reach that cache.
-fn forbid_caching(reply: &mut Reply) {
+/// Marks a reply as one that must not be cached above: no recall would reach that cache. The kernel
+/// below the own mount may keep attributes of directories.
+fn forbid_caching(session: SessionId, reply: &mut Reply) {
     if let Reply::Created { path, .. } | Reply::Opened { path, .. } = reply {
         *path = DataPath::Direct;
     }
-    reply.attrs_mut().into_iter().for_each(|attr| attr.volatile = true);
+    for attr in reply.attrs_mut() {
+        attr.volatile |= !is_own_mount(session) || attr.kind != FileKind::Directory;
+    }
 }

@@ -7,6 +7,7 @@
 mod fetch;
 mod offices;
 mod own;
+mod programs;
 
 use std::path::Path;
 use std::process::Command;
@@ -80,7 +81,7 @@ const PLACEMENTS: [Placement; 3] = [
 
 /// Measures all parts that are chosen, and prints their tables.
 pub(super) fn run(options: &Options, pelago: &Path, logs: &Path) -> VerbResult {
-    let mut packages = vec!["fuse3", "sshfs", "openssh-server", "iperf3", "procps"];
+    let mut packages = vec!["fuse3", "sshfs", "openssh-server", "iperf3", "procps", "git"];
     packages.extend(PACKAGES);
     tools::install_packages(&packages, logs)?;
     let scratch = Scratch::new()?;

@@ -18,7 +18,7 @@ const WORK: &str = "set -e; cd ~/far; i=0; touch log; \
                     seq $i | cmp - log; touch ~/well";
 
 /// Returns a machine with a mount of the second office.
-fn laptop(offices: &Offices) -> Machine {
+pub(crate) fn laptop(offices: &Offices) -> Machine {
     let laptop = offices.lab.machine(3, "laptop");
     laptop.types("pelago key new && mkdir ~/far");
     let key = laptop.types("pelago key show").out;

@@ -5,6 +5,7 @@ mod changes;
 mod client;
 mod conflicts;
 mod copies;
+mod directories;
 mod errors;
 mod guests;
 pub(crate) mod office;

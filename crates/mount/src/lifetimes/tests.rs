@@ -248,3 +248,80 @@ fn what_is_recalled_or_lost_while_a_reply_is_on_its_way_holds_nothing() {
     assert!(mount.lifetimes.is_shared(), "there are always others");
     assert_eq!(mount.given_of_lease(mount.sample(FILE, "a")), cool);
 }
+
+/// A directory of another site, and one of this site.
+const ELSEWHERE: InodeId = InodeId::from_raw(7 << 48 | 5);
+
+fn of_site(attr: Duration, name: Duration) -> Mount {
+    Mount::new(Keeps::EverythingOfSite(0, Arc::new(Left { attr, name })))
+}
+
+/// Returns the lifetimes of a directory of another site: of its attributes in a reply to GETATTR,
+/// of those in an entry, and of a name in it that leads to a directory.
+fn given_elsewhere(mount: &Mount, node: Sample, name: Sample, kind: FileKind) -> [Duration; 3] {
+    let attr = Attr::empty(ELSEWHERE, kind);
+    let entry = Entry { handle: Handle::own(ELSEWHERE), attr };
+    let at = mount.lifetimes.leased_name(&in_elsewhere()).expect("it has leases");
+    let guard = mount.lifetimes.reply_guard(&mount.attr_ttl);
+    assert_eq!(guard.name(&name), Duration::ZERO, "under no lease");
+    assert_eq!(guard.unversioned_attr(&attr, &name), Duration::ZERO);
+    assert_eq!(guard.created_attr(&entry, &name), Duration::ZERO);
+    let named = guard.found_name(&name, Some(&at), &entry);
+    [guard.attr(&attr, &node), guard.found_attr(&entry, &name), named]
+}
+
+fn in_elsewhere() -> At {
+    At::new(Handle::own(ELSEWHERE), Name::new(b"a").unwrap())
+}
+
+fn samples_elsewhere(mount: &Mount) -> (Sample, Sample) {
+    let epoch = mount.attr_ttl.epoch();
+    let node = mount.lifetimes.sample(epoch, ELSEWHERE);
+    (node, mount.lifetimes.sample_name(epoch, &in_elsewhere()))
+}
+
+#[test]
+fn directories_of_other_sites_hold_as_long_as_their_leases() {
+    let second = Duration::from_secs(1);
+    for shared in [false, true] {
+        let mount = of_site(second, 9 * second);
+        mount.lifetimes.set_shared(shared);
+        let (node, name) = samples_elsewhere(&mount);
+        let given = given_elsewhere(&mount, node, name, FileKind::Directory);
+        assert_eq!(given, [second, Duration::ZERO, LEASED_TTL]);
+        let given = given_elsewhere(&mount, node, name, FileKind::Regular);
+        assert_eq!(given, [Duration::ZERO; 3], "a file");
+        // What is of this site is kept as ever.
+        assert_eq!(mount.given(mount.sample(FILE, "a")), (TTL, TTL));
+    }
+    let alone = Mount::new(Keeps::Everything);
+    let (node, name) = samples_elsewhere(&alone);
+    let guard = alone.lifetimes.reply_guard(&alone.attr_ttl);
+    let attr = Attr::empty(ELSEWHERE, FileKind::Directory);
+    let entry = Entry { handle: Handle::own(ELSEWHERE), attr };
+    assert_eq!(guard.attr(&attr, &node), Duration::ZERO);
+    assert_eq!(guard.found_name(&name, None, &entry), Duration::ZERO);
+}
+
+#[test]
+fn a_reply_about_another_site_holds_nothing_if_its_lease_was_recalled_meanwhile_or_all_have_ended()
+{
+    let second = Duration::from_secs(1);
+    let mount = of_site(second, second);
+    let recalled = [
+        Touched::Node(ELSEWHERE),
+        Touched::Name { dir: ELSEWHERE, name: Name::new(b"a").unwrap() },
+    ];
+    let (node, name) = samples_elsewhere(&mount);
+    mount.lifetimes.mark(&recalled);
+    assert_eq!(given_elsewhere(&mount, node, name, FileKind::Directory), [Duration::ZERO; 3]);
+    mount.lifetimes.unmark(&recalled);
+    assert_eq!(given_elsewhere(&mount, node, name, FileKind::Directory), [Duration::ZERO; 3]);
+    assert_eq!(mount.lifetimes.lose_elsewhere(), Duration::ZERO, "none was given");
+    let (node, name) = samples_elsewhere(&mount);
+    let given = given_elsewhere(&mount, node, name, FileKind::Directory);
+    assert_eq!(given, [second, Duration::ZERO, second]);
+    let left = mount.lifetimes.lose_elsewhere();
+    assert!(left > Duration::ZERO && left <= second + Duration::from_millis(1), "{left:?}");
+    assert_eq!(given_elsewhere(&mount, node, name, FileKind::Directory), [Duration::ZERO; 3]);
+}

@@ -120,6 +120,13 @@ impl Offices {
         ways.into_iter().sum::<Option<u64>>().ok_or_else(|| format!("slowlink: {counts}"))
     }
 
+    /// Makes a folder on the disk below, which goes with the measurement.
+    pub(super) fn disk_below(&self, name: &str) -> Result<PathBuf, String> {
+        let folder = self.folder.join(name);
+        fs::create_dir(&folder).map_err(|why| failed(&folder, &why))?;
+        Ok(folder)
+    }
+
     /// Returns a command that runs at an end, `a` or `b`.
     pub(super) fn command(&self, end: &str, program: &str) -> Command {
         self.link.command(end, program)

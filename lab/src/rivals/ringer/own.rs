@@ -1,5 +1,5 @@
-//! The own folder of an office whose other one is 100 ms away, or away altogether: its creates
-//! beside those of a machine without offices, and the requests that it sends.
+//! The own folder of an office whose other one is 100 ms away, or away altogether: its creates and
+//! whole programs beside those of a machine without offices, and the requests that it sends.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::Offices;
+use super::programs::{self, Sources};
 use crate::kit::process::{output, wait_until};
 use crate::kit::report::{failed, met, text};
 use crate::rivals::Options;
@@ -42,6 +43,7 @@ pub(super) fn measure(
 ) -> Result<(Value, bool), String> {
     let mut report = json!({});
     let mut good = true;
+    let sources = Sources::make(&offices.disk_below("sources")?)?;
     offices.shape(FAR)?;
     for (name, line) in [("far", FAR), ("away", AWAY)] {
         offices.shape(line)?;
@@ -53,7 +55,10 @@ pub(super) fn measure(
         }
         let (measured, is_good) = beside_a_machine(name, options, pelago, offices)?;
         report[name] = measured;
-        good &= is_good;
+        let [own, machine] = ["own", "machine"].map(|folder| offices.folder(folder).path);
+        let (programs, are_good) = programs::beside_a_machine(pelago, &sources, &own, &machine)?;
+        report[name]["programs"] = programs;
+        good &= is_good && are_good;
     }
     offices.shape(BACK)?;
     Ok((report, good))
