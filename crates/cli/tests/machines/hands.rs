@@ -134,6 +134,15 @@ impl Hands {
         read.unwrap_or_else(|| panic!("{line}: {said}")).to_owned()
     }
 
+    /// Does what a line says, and returns what was said, or the error.
+    pub(crate) fn tries(&mut self, line: &str) -> Result<String, rustix::io::Errno> {
+        let said = self.0.ask(line);
+        match said.strip_prefix("no ") {
+            Some(errno) => Err(rustix::io::Errno::from_raw_os_error(errno.parse().unwrap())),
+            None => Ok(said),
+        }
+    }
+
     /// Expects this error of what a line says.
     pub(crate) fn fails(&mut self, line: &str, errno: rustix::io::Errno) {
         assert_eq!(self.0.ask(line), format!("no {}", errno.raw_os_error()), "{line}");

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use crate::harness::program::until;
 use crate::machines::hands::Hands;
 use crate::machines::lab::{kill, lock_holder};
 use crate::two_offices::client::laptop;
@@ -89,6 +90,33 @@ fn a_directory_of_the_other_office_that_changes_is_seen_as_it_is() {
         assert_eq!(berlin.types("ls ~/berlin/files/dir").out, "inside\n");
         first.types("rm -r ~/pelago/files/dir && mv ~/pelago/files/new ~/pelago/files/dir");
     }
+    offices.finish();
+}
+
+/// What was seen while the other office was away ends with its first answer.
+#[test]
+fn after_a_cut_no_older_directory_is_seen_beside_a_newer_one() {
+    let Some(offices) = Offices::new() else { return };
+    let [mut first, mut there] = offices.hands();
+    make_two(&mut first);
+    there.does("mkdir own");
+    assert_eq!(there.does("list one"), "file");
+    offices.lab.network.cut(&offices.first);
+    let away = |there: &mut Hands| there.tries("size fresh") == Err(Errno::HOSTDOWN);
+    until("the other office counts as silent", || away(&mut there));
+    // The kernel keeps this for a moment.
+    let walking = "while [ ! -e ~/stop ]; do stat ~/berlin/files/one/. ~/berlin/files/own/. \
+                   > ~/seen 2>&1 || exit 1; done";
+    let mut working = offices.berlin.command("sh").args(["-c", walking]).spawn().unwrap();
+    first.does("rename one moved");
+    first.does("mkdir fresh");
+    offices.lab.network.join(&offices.first);
+    until("the other office answers", || there.tries("size fresh").is_ok());
+    there.fails("list one", Errno::NOENT);
+    assert_eq!(there.does("list moved"), "file");
+    std::fs::write(offices.berlin.home.join("stop"), "").unwrap();
+    let _may_have_failed = working.wait().unwrap();
+    drop((first, there));
     offices.finish();
 }
 

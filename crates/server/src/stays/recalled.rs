@@ -51,6 +51,13 @@ impl LocalCache for RecalledStays {
         }
     }
 
+    /// The kernel may keep what was answered while the other site was silent.
+    fn end_stale(&self) {
+        if let Some(kernel) = self.kernel.get() {
+            kernel.drop_all(&[]);
+        }
+    }
+
     fn when_dropped(&self, _changes: &[Touched], then: Then) {
         then();
     }

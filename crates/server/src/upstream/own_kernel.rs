@@ -1,7 +1,8 @@
 //! The kernel below the own mount, which keeps directories of other sites: their names and their
 //! attributes, under the leases that this server has on them.
 //!
-//! It is told of each recall before that is answered. Of changes that this server passes on no
+//! It is told of each recall before that is answered, and of the end of the time in which a site was
+//! silent. Of changes that this server passes on no
 //! recall comes, as the leases are its own: it is told of those of other sessions before they are
 //! sent. Its own changes it knows.
 
@@ -19,18 +20,26 @@ use super::{Upstream, is_own_mount};
 /// The cache of the own mount, once there is one.
 pub(crate) type OwnKernel = Arc<OnceLock<Arc<dyn LocalCache>>>;
 
+/// The time for which the kernel keeps what is answered while another site is silent. It ends
+/// before the first answer of that site is passed on ([`LocalCache::end_stale`]).
+const STALE: Duration = Duration::from_secs(2);
+
 /// The leases on what has its home at other sites.
 pub(crate) struct LeasesElsewhere {
     pub(crate) upstreams: Weak<RwLock<HashMap<u16, Arc<Upstream>>>>,
 }
 
 impl LeasesElsewhere {
-    /// Returns the time that `left` tells of the leases at a site. Never waits: a thread that has
-    /// the lock may wait for the reply that is being sent.
+    /// Returns the time that `left` tells of the leases at a site; [`STALE`] while it is silent. Never
+    /// waits: a thread that has the lock may wait for the reply that is being sent.
     fn left(&self, site: u16, left: impl FnOnce(&dyn LeaseTimes) -> Duration) -> Duration {
         let Some(upstreams) = self.upstreams.upgrade() else { return Duration::ZERO };
         let upstream = upstreams.try_read().and_then(|all| all.get(&site).cloned());
-        upstream.map_or(Duration::ZERO, |upstream| left(&*upstream.holder))
+        match upstream {
+            None => Duration::ZERO,
+            Some(upstream) if upstream.holder.may_answer_stale() => STALE,
+            Some(upstream) => left(&*upstream.holder),
+        }
     }
 }
 
