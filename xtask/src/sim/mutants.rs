@@ -10,9 +10,8 @@ use std::process::Command;
 
 use pelago_testbed::{VerbResult, verdict, workspace};
 
-use self::guests::Tested;
 use self::invariants::{BUILD_LIMIT, LIMIT};
-use self::planted::{Copy, Mutant};
+use self::planted::{Copy, Mutant, Tested};
 
 /// Each bug is found within so many seeds.
 const MOST_SEEDS: u32 = 500;
@@ -185,7 +184,7 @@ pub(crate) fn stale<'a>(
     text_of: impl Fn(&str) -> Option<&'a str>,
 ) -> Vec<(&'static str, &'static str)> {
     let count = |mutant: &Mutant| text_of(mutant.file).map(|it| it.matches(mutant.from).count());
-    let tested = guests::TESTED.iter().map(|tested| &tested.mutant);
+    let tested = guests::TESTED.iter().chain(sites::TESTED).map(|tested| &tested.mutant);
     let of_runs = MUTANTS.iter().chain(guests::MUTANTS).chain(sites::MUTANTS);
     let all = of_runs.chain(tested).chain(invariants::mutants());
     let stale = all.filter(|mutant| count(mutant) != Some(1));
@@ -211,43 +210,71 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
         })?;
         note(found, mutant.name, &mut left);
     }
-    run_guests(&copy, filter, &mut tried, &mut left)?;
-    run_sites(&copy, filter, &mut tried, &mut left)?;
+    for group in &GROUPS {
+        run_group(group, &copy, filter, &mut tried, &mut left)?;
+    }
     left.iter().for_each(|line| println!("{line}"));
     println!("{tried} bugs planted, {} not found", left.len());
     verdict(left.is_empty())
 }
 
-/// Plants each bug of guests whose name has the filter in it. All are in one build, which takes
-/// minutes. The simulation finds some, tests of the server the others.
-fn run_guests(
+/// Bugs that are all in one build, which takes minutes.
+struct Group {
+    /// The name of the build.
+    name: &'static str,
+    /// The bugs that the simulation finds, and its seeds.
+    mutants: &'static [Mutant],
+    seeds: &'static [&'static str],
+    /// The bugs that tests of the server find.
+    tested: &'static [Tested],
+}
+
+const GROUPS: [Group; 2] = [
+    Group {
+        name: "all bugs of guests",
+        mutants: guests::MUTANTS,
+        seeds: GUEST_SEEDS,
+        tested: guests::TESTED,
+    },
+    Group {
+        name: "all bugs of sites",
+        mutants: sites::MUTANTS,
+        seeds: SITE_SEEDS,
+        tested: sites::TESTED,
+    },
+];
+
+/// Plants each bug of a group whose name has the filter in it.
+fn run_group(
+    group: &Group,
     copy: &Copy,
     filter: &str,
     tried: &mut u32,
     left: &mut Vec<String>,
 ) -> Result<(), String> {
+    let Group { name, mutants, seeds, tested } = group;
     let is_meant = |mutant: &Mutant| mutant.name.contains(filter);
-    let tested = || guests::TESTED.iter().map(|tested| &tested.mutant);
-    let all: Vec<&Mutant> = guests::MUTANTS.iter().chain(tested()).collect();
+    let all: Vec<&Mutant> =
+        mutants.iter().chain(tested.iter().map(|tested| &tested.mutant)).collect();
     if !all.iter().any(|mutant| is_meant(mutant)) {
         return Ok(());
     }
     copy.with_all(&all, || {
-        if guests::MUTANTS.iter().any(is_meant) {
-            build(copy, "all bugs of guests")?;
+        if mutants.iter().any(is_meant) {
+            build(copy, name)?;
         }
-        for (number, mutant) in guests::MUTANTS.iter().enumerate() {
+        for (number, mutant) in mutants.iter().enumerate() {
             if is_meant(mutant) {
                 *tried += 1;
-                let mut run = program(copy, GUEST_SEEDS);
+                let mut run = program(copy, seeds);
                 let found = simulate(run.env(planted::SWITCHED, number.to_string()))?;
                 note(found, mutant.name, left);
             }
         }
-        for (index, Tested { mutant, test }) in guests::TESTED.iter().enumerate() {
+        for (index, Tested { mutant, test }) in tested.iter().enumerate() {
             if is_meant(mutant) {
                 *tried += 1;
-                match fails(copy, test, guests::MUTANTS.len() + index)? {
+                match fails(copy, test, mutants.len() + index)? {
                     true => println!("found by {test}: {}", mutant.name),
                     false => left.push(format!("not found by {test}: {}", mutant.name)),
                 }
@@ -257,38 +284,11 @@ fn run_guests(
     })
 }
 
-/// Plants each bug of sites whose name has the filter in it. All are in one build.
-fn run_sites(
-    copy: &Copy,
-    filter: &str,
-    tried: &mut u32,
-    left: &mut Vec<String>,
-) -> Result<(), String> {
-    let is_meant = |mutant: &Mutant| mutant.name.contains(filter);
-    if !sites::MUTANTS.iter().any(is_meant) {
-        return Ok(());
-    }
-    let all: Vec<&Mutant> = sites::MUTANTS.iter().collect();
-    copy.with_all(&all, || {
-        build(copy, "all bugs of sites")?;
-        for (number, mutant) in sites::MUTANTS.iter().enumerate() {
-            if is_meant(mutant) {
-                *tried += 1;
-                let mut run = program(copy, SITE_SEEDS);
-                let found = simulate(run.env(planted::SWITCHED, number.to_string()))?;
-                note(found, mutant.name, left);
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Returns whether a test of the server's guests fails in a copy with the bug of this number.
+/// Returns whether a test of the server's sessions fails in a copy with the bug of this number.
 fn fails(copy: &Copy, test: &str, number: usize) -> Result<bool, String> {
-    let test = format!("guests::{test}");
     let built = [&["test", "--release", "--test", "clients"], &workspace::ALL[..]].concat();
     let said = copy.cargo_within(BUILD_LIMIT, &[built.as_slice(), &["--no-run"]].concat())?;
-    let run = [built.as_slice(), &["--", "--exact", &test]].concat();
+    let run = [built.as_slice(), &["--", "--exact", test]].concat();
     let told = copy.cargo_switched(LIMIT, &run, number)?;
     match (told.contains("test result: FAILED. 0 passed; 1 failed"), told.contains("1 passed")) {
         (true, _) => Ok(true),

@@ -6,7 +6,7 @@
 //! checked again before it is sent, also if it comes later; a write that is replayed needs the
 //! right that it needed; and each name of a file counts.
 
-use super::planted::Mutant;
+use super::planted::{Mutant, Tested};
 
 pub(super) const MUTANTS: &[Mutant] = &[
     // What a chain grants.
@@ -226,13 +226,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
 ];
 
-/// A bug that a test of the server finds.
-pub(super) struct Tested {
-    pub(super) mutant: Mutant,
-    /// The module and the name of the test, below `guests`.
-    pub(super) test: &'static str,
-}
-
 /// A lock that no change of a guest holds.
 const REVOKES_WITHOUT_HOLD: &str = r"
         let no_change = if PLANTED {
@@ -252,7 +245,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "() if guest.is_some() && changes => match may_block {",
             to: "() if guest.is_some() && changes && !PLANTED => match may_block {",
         },
-        test: "holding::a_move_out_is_answered_after_the_last_change_of_a_guest",
+        test: "guests::holding::a_move_out_is_answered_after_the_last_change_of_a_guest",
     },
     Tested {
         mutant: Mutant {
@@ -261,7 +254,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "Ok(ChangeGuard { guest, _guard: guard })",
             to: "Ok(ChangeGuard { guest, _guard: if PLANTED { Guard::None } else { guard } })",
         },
-        test: "holding::a_revocation_is_in_force_after_the_last_change_of_a_guest",
+        test: "guests::holding::a_revocation_is_in_force_after_the_last_change_of_a_guest",
     },
     Tested {
         mutant: Mutant {
@@ -270,7 +263,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "() if moves => match may_block {",
             to: "() if moves && !PLANTED => match may_block {",
         },
-        test: "holding::a_move_out_is_answered_after_the_last_change_of_a_guest",
+        test: "guests::holding::a_move_out_is_answered_after_the_last_change_of_a_guest",
     },
     Tested {
         mutant: Mutant {
@@ -279,7 +272,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "        let no_change = parts.policy.hold_guests();\n",
             to: REVOKES_WITHOUT_HOLD,
         },
-        test: "holding::a_revocation_is_in_force_after_the_last_change_of_a_guest",
+        test: "guests::holding::a_revocation_is_in_force_after_the_last_change_of_a_guest",
     },
     // What is recalled.
     Tested {
@@ -289,7 +282,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "if policy.has_new_terms() {",
             to: "if !PLANTED && policy.has_new_terms() {",
         },
-        test: "recalls::a_change_of_the_policy_recalls_everything_from_all_guests",
+        test: "guests::recalls::a_change_of_the_policy_recalls_everything_from_all_guests",
     },
     Tested {
         mutant: Mutant {
@@ -299,7 +292,7 @@ pub(super) const TESTED: &[Tested] = &[
             to: "of_policy + if PLANTED { 0 } else {\
                  self.users.as_ref().map_or(0, |users| users.changes(now)) }",
         },
-        test: "recalls::a_change_of_the_users_recalls_everything_from_all_guests",
+        test: "guests::recalls::a_change_of_the_users_recalls_everything_from_all_guests",
     },
     Tested {
         mutant: Mutant {
@@ -309,7 +302,7 @@ pub(super) const TESTED: &[Tested] = &[
             to: "above.dirs.iter()\
                  .skip(if PLANTED { common.max(above.dirs.len() - 1) } else { common })",
         },
-        test: "moves::a_move_concerns_all_guests_from_whose_directories_something_goes",
+        test: "guests::moves::a_move_concerns_all_guests_from_whose_directories_something_goes",
     },
     Tested {
         mutant: Mutant {
@@ -318,7 +311,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "[first, second].into_iter().flatten().any(is_dir)",
             to: "[first, second.filter(|_| !PLANTED)].into_iter().flatten().any(is_dir)",
         },
-        test: "moves::an_exchange_moves_the_directory_that_comes_back",
+        test: "guests::moves::an_exchange_moves_the_directory_that_comes_back",
     },
     // Who acts.
     Tested {
@@ -328,7 +321,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "of_links.push(match of_key {",
             to: "of_links.push(match of_key.filter(|_| !PLANTED) {",
         },
-        test: "keys::a_wrong_list_ends_no_session_and_admits_no_guest_after_a_start",
+        test: "guests::keys::a_wrong_list_ends_no_session_and_admits_no_guest_after_a_start",
     },
     // What is granted.
     Tested {
@@ -338,7 +331,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "chains.iter().filter(|chain| chain.grants_all_below)",
             to: "chains.iter().filter(|chain| PLANTED || chain.grants_all_below)",
         },
-        test: "auditing::only_the_chains_that_give_the_right_to_audit_decide_what_an_auditor_\
+        test: "guests::auditing::only_the_chains_that_give_the_right_to_audit_decide_what_an_auditor_\
                takes_back",
     },
     Tested {
@@ -348,7 +341,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "if !self.roots.as_ref().is_some_and(Roots::grants_all_below) {",
             to: "if !PLANTED && !self.roots.as_ref().is_some_and(Roots::grants_all_below) {",
         },
-        test: "auditing::an_auditor_takes_nothing_back_below_what_the_policy_bounds",
+        test: "guests::auditing::an_auditor_takes_nothing_back_below_what_the_policy_bounds",
     },
     Tested {
         mutant: Mutant {
@@ -357,7 +350,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "if is_replaced && !self.find",
             to: "if !PLANTED && is_replaced && !self.find",
         },
-        test: "writing::a_rename_replaces_only_what_the_guest_may_remove",
+        test: "guests::writing::a_rename_replaces_only_what_the_guest_may_remove",
     },
     // What is said.
     Tested {
@@ -368,6 +361,6 @@ pub(super) const TESTED: &[Tested] = &[
             to: "(Err(_), _) if PLANTED => return Err(Code::AccessDenied.into()),\n\
                  (Err(_), _) => return Err(Code::NotFound.into()),",
         },
-        test: "chains::any_conditions_of_the_language_decide",
+        test: "guests::chains::any_conditions_of_the_language_decide",
     },
 ];

@@ -18,6 +18,13 @@ pub(super) struct Mutant {
     pub(super) to: &'static str,
 }
 
+/// A bug that a test of the server finds.
+pub(super) struct Tested {
+    pub(super) mutant: Mutant,
+    /// The path of the test in the binary `clients`.
+    pub(super) test: &'static str,
+}
+
 /// Stands, in the text of a bug that can be switched on, for the condition that it is.
 const SWITCH: &str = "PLANTED";
 /// The variable of the environment that has the number of the bug that is switched on.
