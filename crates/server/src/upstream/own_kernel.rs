@@ -1,8 +1,8 @@
 //! The kernel below the own mount, which keeps directories of other sites: their names and their
 //! attributes, under the leases that this server has on them.
 //!
-//! It is told of each recall before that is answered, and of the end of the time in which a site was
-//! silent. Of changes that this server passes on no
+//! It is told of each recall before that is answered, and of the end of the time in which a site
+//! was silent. Of changes that this server passes on no
 //! recall comes, as the leases are its own: it is told of those of other sessions before they are
 //! sent. Its own changes it knows.
 
@@ -30,8 +30,8 @@ pub(crate) struct LeasesElsewhere {
 }
 
 impl LeasesElsewhere {
-    /// Returns the time that `left` tells of the leases at a site; [`STALE`] while it is silent. Never
-    /// waits: a thread that has the lock may wait for the reply that is being sent.
+    /// Returns the time that `left` tells of the leases at a site; [`STALE`] while it is silent.
+    /// Never waits: a thread that has the lock may wait for the reply that is being sent.
     fn left(&self, site: u16, left: impl FnOnce(&dyn LeaseTimes) -> Duration) -> Duration {
         let Some(upstreams) = self.upstreams.upgrade() else { return Duration::ZERO };
         let upstream = upstreams.try_read().and_then(|all| all.get(&site).cloned());

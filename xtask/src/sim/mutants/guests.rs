@@ -331,8 +331,8 @@ pub(super) const TESTED: &[Tested] = &[
             from: "chains.iter().filter(|chain| chain.grants_all_below)",
             to: "chains.iter().filter(|chain| PLANTED || chain.grants_all_below)",
         },
-        test: "guests::auditing::only_the_chains_that_give_the_right_to_audit_decide_what_an_auditor_\
-               takes_back",
+        test: "guests::auditing::only_the_chains_that_give_the_right_to_audit_decide_what_an_\
+               auditor_takes_back",
     },
     Tested {
         mutant: Mutant {
