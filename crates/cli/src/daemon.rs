@@ -388,7 +388,7 @@ fn mount_it(
             && server.status().passthrough == PassthroughStatus::Available,
         inode_table_bytes: inode_table_bytes(plan.memory_bytes),
         io_uring: plan.io_uring.into(),
-        keeps: Keeps::EverythingOfSite(server.site(), server.leases_elsewhere()),
+        keeps: Keeps::EverythingOfSite(server.site()),
     };
     let files = Files::new(server.service());
     let mounted = match &beneath {

@@ -69,12 +69,6 @@ impl LeaseHolder for Holder {
         this.report_all(&opens, Box::new(|| {}));
     }
 
-    fn begun_anew(&self) {
-        if let Some(cache) = self.cache.get() {
-            cache.end_stale();
-        }
-    }
-
     fn refused(&self) {
         self.lost();
         self.state.lock().end_stale();

@@ -93,11 +93,12 @@ struct Invalidator {
 
 impl KernelCache {
     pub(crate) fn new(state: &Arc<State>, point: PathBuf) -> Self {
+        let names_hold = state.lifetimes.is_leased().then_some(LEASED_TTL + INSTALLS);
         let state = Arc::downgrade(state);
         let invalidator = Arc::new(Invalidator {
             state: Weak::clone(&state),
             point,
-            work: Mutex::default(),
+            work: Mutex::new(Work { names_hold, ..Work::default() }),
             names: Condvar::new(),
             installs: Condvar::new(),
             waits: Condvar::new(),
@@ -152,9 +153,8 @@ impl LocalCache for KernelCache {
         }
         // Without leases a change of a name also names its directory, and if the kernel has no
         // inode of that it has no names in it. A recall may name the name alone.
-        let is_recall = |dir| state.lifetimes.is_leased() || state.lifetimes.is_elsewhere(dir);
         let is_known =
-            |dir: &InodeId| nodes.contains(dir) || (is_recall(*dir) && !unknown.contains(dir));
+            |dir| nodes.contains(dir) || (state.lifetimes.is_leased() && !unknown.contains(dir));
         let names = changes.iter().filter_map(|change| match change {
             Touched::Name { dir, name }
                 if is_known(dir) && state.lifetimes.may_keep(*dir, name) =>
@@ -167,9 +167,7 @@ impl LocalCache for KernelCache {
         if names.is_empty() && installing.is_empty() {
             return then();
         }
-        let are_leased = names.iter().all(|key| is_recall(key.dir));
-        let names_hold = are_leased.then_some(LEASED_TTL + INSTALLS);
-        self.invalidator.enqueue(names, names_hold, installing, nodes, then);
+        self.invalidator.enqueue(names, installing, nodes, then);
     }
 
     fn end(&self, changes: &[Touched]) {
@@ -202,11 +200,6 @@ impl LocalCache for KernelCache {
 
     fn drop_all(&self, nodes: &[InodeId]) {
         let Some(state) = self.state.upgrade() else { return };
-        if state.lifetimes.keeps_everything() {
-            // Only directories of other sites are kept under leases, and not for long.
-            thread::sleep(state.lifetimes.lose_elsewhere());
-            return;
-        }
         state.lifetimes.lose();
         state.page_versions.forget_all();
         state.changed(nodes.iter().copied());
@@ -281,12 +274,10 @@ pub(crate) fn invalidate(kernel: &Notifier, ino: InodeId) -> bool {
 
 impl Invalidator {
     /// Queues names, and inodes that are to be invalidated once they are installed. Calls `then`
-    /// when all are invalidated; for the names an invalidation of all names at once suffices, and
-    /// the end of `names_hold`.
+    /// when all are invalidated; for the names an invalidation of all names at once suffices.
     fn enqueue(
         self: &Arc<Self>,
         names: Vec<DirEntryKey>,
-        names_hold: Option<Duration>,
         installing: Vec<InodeId>,
         nodes: Vec<InodeId>,
         then: Then,
@@ -307,7 +298,6 @@ impl Invalidator {
             installing: installing.len(),
             are_names_invalid: names.is_empty(),
             nodes,
-            names_hold,
             then: Some(then),
         };
         work.changes.insert(number, waiting);

@@ -23,21 +23,17 @@
 //! its leases are the changes. By the same rules a reply may get a lifetime; it is the rest of its
 //! lease, at most [`LEASED_TTL`].
 //!
-//! The mount of a server of several sites ([`Keeps::EverythingOfSite`]) keeps directories of other
-//! sites like that, with other sessions or without: the recalls of the server's leases are changes.
-//! Only a GETATTR gives their attributes a lifetime.
-//!
 //! [`AttrTtl`]: crate::attr_ttl::AttrTtl
 
 use std::array;
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use pelago_client::At;
-use pelago_wire::{Attr, Entry, FileKind, InodeId, LeaseTimes, Name, Time, Touched};
+use pelago_wire::{Attr, Entry, InodeId, Name, Time, Touched};
 
 use crate::attr_ttl::{AttrTtl, Epoch};
 use crate::init::{ENTRY_TTL, LEASED_TTL, TTL};
@@ -55,9 +51,6 @@ pub(crate) struct Lifetimes {
     names: Changes,
     name_times: NameTimes,
     hasher: RandomState,
-    begun: Instant,
-    /// When the last lifetime of a directory of another site ends: milliseconds since `begun`.
-    elsewhere_until: AtomicU64,
 }
 
 /// Count of gates, each for some of the threads that reply.
@@ -88,8 +81,6 @@ pub(crate) struct Sample {
     pub(crate) epoch: Epoch,
     era: u64,
     subject: Subject,
-    /// The node, or the directory of the name, is of another site.
-    is_elsewhere: bool,
     /// Number of ended changes of any node: which one a name leads to is not known yet.
     nodes_ended: u64,
 }
@@ -99,7 +90,7 @@ pub(crate) struct Sample {
 enum Subject {
     /// No other session existed.
     Alone,
-    /// The node is of another site, of which nothing is kept.
+    /// The node is of another site.
     Elsewhere,
     Node(InodeId, u64),
     Name(u64, u64),
@@ -135,8 +126,6 @@ impl Lifetimes {
             names: Changes::new(),
             name_times: NameTimes::new(),
             hasher: RandomState::new(),
-            begun: Instant::now(),
-            elsewhere_until: AtomicU64::new(0),
         }
     }
 
@@ -150,36 +139,10 @@ impl Lifetimes {
         self.keeps.site().is_some()
     }
 
-    /// Returns whether a node is of another site: the kernel may keep no reply about it but under a
-    /// lease, although it may keep all others.
+    /// Returns whether a node is of another site: the kernel may keep no reply about it, although
+    /// it may keep all others.
     pub(crate) fn is_elsewhere(&self, ino: InodeId) -> bool {
         self.keeps.site().is_some_and(|own| ino.site() != own && !ino.is_of_mount())
-    }
-
-    /// Returns the leases on directories of other sites, if replies about them may be kept.
-    fn leases_elsewhere(&self) -> Option<&dyn LeaseTimes> {
-        match &self.keeps {
-            Keeps::EverythingOfSite(_, leases) => Some(&**leases),
-            Keeps::Everything | Keeps::Nothing | Keeps::Leased(_) => None,
-        }
-    }
-
-    /// Returns a lifetime of a directory of another site that a reply gives.
-    fn give_elsewhere(&self, left: Duration) -> Duration {
-        let ttl = left.min(LEASED_TTL);
-        if !ttl.is_zero() {
-            let until = self.begun.elapsed() + ttl;
-            self.elsewhere_until.fetch_max(millis(until) + 1, Ordering::AcqRel);
-        }
-        ttl
-    }
-
-    /// Ends all leases on directories of other sites: replies on their way get no lifetime. Returns
-    /// the time until those that were given are over.
-    pub(crate) fn lose_elsewhere(&self) -> Duration {
-        self.lose();
-        let until = Duration::from_millis(self.elsewhere_until.load(Ordering::Acquire));
-        until.saturating_sub(self.begun.elapsed())
     }
 
     /// Returns whether the kernel may keep replies that are under a lease.
@@ -196,7 +159,7 @@ impl Lifetimes {
     /// there is no lease on the node.
     pub(crate) fn keeps_nothing_of(&self, ino: InodeId) -> bool {
         match &self.keeps {
-            Keeps::Everything | Keeps::EverythingOfSite(..) => false,
+            Keeps::Everything | Keeps::EverythingOfSite(_) => false,
             Keeps::Nothing => true,
             Keeps::Leased(leases) => leases.attr_left(ino).is_zero(),
         }
@@ -212,11 +175,10 @@ impl Lifetimes {
         holds.then_some(attr.ctime)
     }
 
-    /// Returns a copy of the name for [`ReplyGuard::name_at`] of a later reply, if names are kept
+    /// Returns a copy of the name for [`ReplyGuard::name_at`] of a later reply, if the mount is
     /// under leases.
     pub(crate) fn leased_name(&self, at: &At) -> Option<Box<At>> {
-        let is_leased = self.is_leased() || self.is_elsewhere(at.dir.ino);
-        is_leased.then(|| Box::new(at.clone()))
+        self.is_leased().then(|| Box::new(at.clone()))
     }
 
     /// Sets whether other sessions exist. Replies on their way get no lifetime. Returns once all
@@ -341,15 +303,12 @@ impl Lifetimes {
     /// `ino`: the node, or the directory of the name.
     fn sampled(&self, epoch: Epoch, ino: InodeId, subject: impl FnOnce() -> Subject) -> Sample {
         let era = self.era.load(Ordering::Acquire);
-        let is_elsewhere = self.is_elsewhere(ino);
         let subject = match era % 2 == 1 {
-            _ if is_elsewhere && self.leases_elsewhere().is_none() => Subject::Elsewhere,
-            _ if is_elsewhere => subject(),
+            _ if self.is_elsewhere(ino) => Subject::Elsewhere,
             true => subject(),
             false => Subject::Alone,
         };
-        let nodes_ended = self.nodes.all_ended.load(Ordering::Acquire);
-        Sample { epoch, era, subject, is_elsewhere, nodes_ended }
+        Sample { epoch, era, subject, nodes_ended: self.nodes.all_ended.load(Ordering::Acquire) }
     }
 
     fn key(&self, dir: InodeId, name: &[u8]) -> u64 {
@@ -429,18 +388,7 @@ impl ReplyGuard<'_> {
         let ttl = self.attr_ttl.ttl(attr, sample.epoch);
         match &self.lifetimes.keeps {
             Keeps::Leased(leases) if !ttl.is_zero() => leases.attr_left(attr.ino).min(LEASED_TTL),
-            _ if self.lifetimes.is_elsewhere(attr.ino) => self.attr_elsewhere(attr, ttl),
             _ => ttl,
-        }
-    }
-
-    /// Returns the lifetime of attributes of another site, for a reply to GETATTR or STATX.
-    fn attr_elsewhere(&self, attr: &Attr, ttl: Duration) -> Duration {
-        match self.lifetimes.leases_elsewhere() {
-            Some(leases) if attr.kind == FileKind::Directory && !ttl.is_zero() => {
-                self.lifetimes.give_elsewhere(leases.attr_left(attr.ino))
-            }
-            _ => Duration::ZERO,
         }
     }
 
@@ -449,7 +397,6 @@ impl ReplyGuard<'_> {
     pub(crate) fn found_attr(&self, entry: &Entry, sample: &Sample) -> Duration {
         match self.attr_ttl.ttl(&entry.attr, sample.epoch) {
             Duration::ZERO => Duration::ZERO,
-            _ if self.lifetimes.is_elsewhere(entry.attr.ino) => Duration::ZERO,
             _ if self.is_shared() => self.shared_attr(entry, sample),
             _ => self.attr(&entry.attr, sample),
         }
@@ -479,24 +426,19 @@ impl ReplyGuard<'_> {
     /// Returns the lifetime of attributes in the entry of a name that was made, or in a reply to
     /// SETATTR.
     pub(crate) fn unversioned_attr(&self, attr: &Attr, sample: &Sample) -> Duration {
-        let is_elsewhere = self.lifetimes.is_elsewhere(attr.ino);
-        if self.is_shared() || is_elsewhere { Duration::ZERO } else { self.attr(attr, sample) }
+        if self.is_shared() { Duration::ZERO } else { self.attr(attr, sample) }
     }
 
     /// Returns the lifetime of attributes in the entry of a file that is opened with it (CREATE).
     /// The kernel sees every change of a new file by this mount, also while it is written.
     pub(crate) fn created_attr(&self, entry: &Entry, sample: &Sample) -> Duration {
-        match () {
-            () if self.lifetimes.is_elsewhere(entry.attr.ino) => Duration::ZERO,
-            () if self.is_shared() => self.shared_attr(entry, sample),
-            () => self.name(sample),
-        }
+        if self.is_shared() { self.shared_attr(entry, sample) } else { self.name(sample) }
     }
 
     /// Returns the lifetime of a name that is under no lease, or of its absence.
     pub(crate) fn name(&self, sample: &Sample) -> Duration {
-        let is_leased = self.lifetimes.is_leased() || sample.is_elsewhere;
-        if !is_leased && self.holds(sample) { TTL } else { Duration::ZERO }
+        let holds = !self.lifetimes.is_leased() && self.holds(sample);
+        if holds { TTL } else { Duration::ZERO }
     }
 
     /// Returns the lifetime of a name, or of its absence; `at` is the result of
@@ -505,19 +447,6 @@ impl ReplyGuard<'_> {
         match at {
             Some(At { dir, name }) => self.leased_name(sample, dir.ino, name, false),
             None => self.name(sample),
-        }
-    }
-
-    /// Returns the lifetime of a name that was looked up and leads to this entry; `at` is the
-    /// result of [`Lifetimes::leased_name`].
-    pub(crate) fn found_name(&self, sample: &Sample, at: Option<&At>, entry: &Entry) -> Duration {
-        match (self.lifetimes.leases_elsewhere(), at) {
-            (Some(leases), Some(At { dir, name })) if sample.is_elsewhere => {
-                let may_keep = entry.attr.kind == FileKind::Directory && self.holds(sample);
-                let left = if may_keep { leases.name_left(dir.ino, name) } else { Duration::ZERO };
-                self.lifetimes.give_elsewhere(left)
-            }
-            _ => self.name_at(sample, at),
         }
     }
 
@@ -553,11 +482,6 @@ impl ReplyGuard<'_> {
                 Subject::Name(key, ended) => names.holds(key, ended),
             }
     }
-}
-
-/// Returns a time in whole milliseconds.
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -53,15 +53,8 @@ pub enum Keeps {
     /// get their changes. The server is that of the first site of the volume.
     #[default]
     Everything,
-    /// As [`Keeps::Everything`], in the process of the server of this site. Of other sites the
-    /// kernel keeps the names that lead to directories, and the attributes of directories, for the
-    /// rest of the leases that the server has on them, and at most for
-    /// [`LEASED_TTL`](crate::LEASED_TTL): each path to an own directory leads through some. The
-    /// server reports the recalls of these leases, and [`LocalCache::drop_all`] says that all have
-    /// ended.
-    ///
-    /// [`LocalCache::drop_all`]: pelago_wire::LocalCache::drop_all
-    EverythingOfSite(u16, Arc<dyn LeaseTimes>),
+    /// As [`Keeps::Everything`], in the process of the server of this site.
+    EverythingOfSite(u16),
     /// Nothing: the server is asked every time, and files bypass the page cache. For a mount that
     /// gets no changes by others; it uses no passthrough.
     Nothing,
@@ -81,7 +74,7 @@ impl Keeps {
     pub(crate) const fn site(&self) -> Option<u16> {
         match self {
             Self::Everything => Some(InodeId::ROOT.site()),
-            Self::EverythingOfSite(site, _) => Some(*site),
+            Self::EverythingOfSite(site) => Some(*site),
             Self::Nothing | Self::Leased(_) => None,
         }
     }
@@ -91,7 +84,7 @@ impl fmt::Debug for Keeps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Everything => "Everything",
-            Self::EverythingOfSite(..) => "EverythingOfSite",
+            Self::EverythingOfSite(_) => "EverythingOfSite",
             Self::Nothing => "Nothing",
             Self::Leased(_) => "Leased",
         })

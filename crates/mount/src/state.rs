@@ -410,9 +410,8 @@ impl State {
             return reply.error(Errno::STALE);
         }
         self.keep_entry(thread, &found);
-        let name = |guard: &ReplyGuard<'_>| guard.found_name(sample, at, &found);
-        let attr = |guard: &ReplyGuard<'_>| guard.found_attr(&found, sample);
-        self.reply_learned(name, attr, &found, reply);
+        let ttl = |guard: &ReplyGuard<'_>, entry: &Entry| guard.found_attr(entry, sample);
+        self.reply_learned(sample, at, ttl, &found, reply);
     }
 
     /// Replies with an entry whose attributes hold for `attr_ttl`.
@@ -429,27 +428,25 @@ impl State {
             Ok(_) if !reply.claim() => {}
             Ok(entry) => {
                 self.learn_at(&entry, sample.name_key());
-                let name = |guard: &ReplyGuard<'_>| guard.name_at(sample, at);
-                let attr = |guard: &ReplyGuard<'_>| attr_ttl(guard, &entry);
-                self.reply_learned(name, attr, &entry, reply);
+                self.reply_learned(sample, at, attr_ttl, &entry, reply);
             }
             Err(error) => reply.error(attr::error(error)),
         }
     }
 
-    /// Replies with an entry, whose name and attributes have these lifetimes, once the kernel's
-    /// reference to it is counted.
+    /// Replies with an entry once the kernel's reference to it is counted.
     fn reply_learned(
         &self,
-        name_ttl: impl FnOnce(&ReplyGuard<'_>) -> Duration,
-        attr_ttl: impl FnOnce(&ReplyGuard<'_>) -> Duration,
+        sample: &Sample,
+        at: Option<&At>,
+        attr_ttl: impl FnOnce(&ReplyGuard<'_>, &Entry) -> Duration,
         entry: &Entry,
         reply: Reply<reply::Entry>,
     ) {
         let holds = self.entry_holds(&entry.attr);
         let guard = self.reply_guard();
-        let ttl = if holds { attr_ttl(&guard) } else { Duration::ZERO };
-        reply.ok(&attr::entry(entry, name_ttl(&guard), ttl));
+        let ttl = if holds { attr_ttl(&guard, entry) } else { Duration::ZERO };
+        reply.ok(&attr::entry(entry, guard.name_at(sample, at), ttl));
     }
 }
 

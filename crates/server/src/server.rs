@@ -16,7 +16,7 @@ use pelago_store::table::SharedTable;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::{Volume, VolumeId};
 use pelago_wire::{
-    Code, Error, Handle, InodeId, LeaseTimes, LocalCache, PinError, Pinned, Pins, Request, Service,
+    Code, Error, Handle, InodeId, LocalCache, PinError, Pinned, Pins, Request, Service,
     SessionService, ShardId, SitePass, Time,
 };
 
@@ -141,15 +141,7 @@ impl Server {
     /// Called before the mount is used and before the first session begins. Returns whether it was
     /// the first call; later calls have no effect.
     pub fn set_local_cache(&self, cache: Arc<dyn LocalCache>) -> bool {
-        self.core.sites.set_kernel(Arc::clone(&cache));
         self.service.others().set_cache(cache)
-    }
-
-    /// Returns the leases on what has its home at other sites, under which the own mount may keep
-    /// directories: its cache is told of their recalls.
-    #[must_use]
-    pub fn leases_elsewhere(&self) -> Arc<dyn LeaseTimes> {
-        Arc::new(self.core.sites.leases_elsewhere())
     }
 
     /// Returns the open folder of the volume; `None` after the stop, or if the server has no

@@ -11,7 +11,6 @@ mod close_bytes;
 mod far_clock;
 mod line;
 mod numbers;
-mod own_kernel;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,18 +21,16 @@ use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_holder::{Copies, Holder, SILENT};
 use pelago_wire::{
-    Bulk, Code, Context, DataPath, Done, Effect, Error, FileKind, Handle, InodeId, LeasedService,
-    OpenEffect, OpenFlags, OpenId, Origin, Reply, Request, RequestId, Service, SessionId, Tells,
-    Then, WriteEra,
+    Bulk, Code, Context, DataPath, Done, Effect, Error, Handle, InodeId, LeasedService, OpenEffect,
+    OpenFlags, OpenId, Origin, Reply, Request, RequestId, Service, SessionId, Tells, Then,
+    WriteEra,
 };
 
 pub use self::far_clock::FarClock;
-pub(crate) use self::own_kernel::{LeasesElsewhere, OwnKernel};
 
 use self::close_bytes::CloseBytes;
 use self::line::Line;
 use self::numbers::Numbers;
-use self::own_kernel::Announced;
 use crate::completion::{CancelKey, deliver};
 use crate::stays::{RecalledStays, Stays};
 
@@ -47,7 +44,6 @@ pub(crate) struct Upstream {
     /// Answers under the leases of this server.
     holder: Arc<Holder>,
     /// The bytes of files of the other site that are here.
-    kernel: OwnKernel,
     stays: Arc<Stays>,
     next: AtomicU64,
     /// Number of requests that were answered from what was known before.
@@ -64,26 +60,18 @@ pub(crate) struct Upstream {
     requests: Mutex<HashMap<CancelKey, RequestId>>,
 }
 
-/// The parts of this server that the way to another site uses.
-pub(crate) struct UpstreamParts {
-    /// The place for copies of what is fetched there, if there is one.
-    pub(crate) copies: Option<Arc<dyn Copies>>,
-    pub(crate) stays: Arc<Stays>,
-    /// The kernel below the own mount.
-    pub(crate) kernel: OwnKernel,
-    /// Requests for all other sites that were answered while those were silent.
-    pub(crate) all_stale_answers: Arc<AtomicU64>,
-    /// Becomes true once nothing may go to other sites any more.
-    pub(crate) is_outdated: Arc<AtomicBool>,
-    /// The longest time of a request.
-    pub(crate) timeout: Duration,
-}
-
 impl Upstream {
-    /// Returns the way to the other site `site`, over this service.
-    pub(crate) fn new(site: u16, service: Arc<dyn LeasedService>, parts: UpstreamParts) -> Self {
-        let UpstreamParts { copies, stays, kernel, all_stale_answers, is_outdated, timeout } =
-            parts;
+    /// `site`: the other site. `copies`: the place for copies of what is fetched there, if there is
+    /// one. `is_outdated`: becomes true once nothing may go to other sites any more.
+    pub(crate) fn new(
+        site: u16,
+        service: Arc<dyn LeasedService>,
+        copies: Option<Arc<dyn Copies>>,
+        stays: &Arc<Stays>,
+        all_stale_answers: &Arc<AtomicU64>,
+        is_outdated: Arc<AtomicBool>,
+        timeout: Duration,
+    ) -> Self {
         let line = Arc::new(Line::new(service, is_outdated, timeout));
         let holder = Holder::new(Arc::clone(&line) as Arc<dyn LeasedService>);
         holder.set_only_cache();
@@ -91,20 +79,17 @@ impl Upstream {
         if let Some(copies) = copies {
             holder.set_copies(copies);
         }
-        let recalled =
-            RecalledStays { stays: Arc::clone(&stays), site, kernel: Arc::clone(&kernel) };
-        holder.set_cache(Arc::new(recalled));
+        holder.set_cache(Arc::new(RecalledStays { stays: Arc::clone(stays), site }));
         if let Err(error) = holder.write_behind() {
             tracing::warn!(%error, "each write to a file of another site waits for its answer");
         }
         Self {
             holder,
             line,
-            kernel,
-            stays,
+            stays: Arc::clone(stays),
             next: AtomicU64::new(1),
             stale_answers: AtomicU64::new(0),
-            all_stale_answers,
+            all_stale_answers: Arc::clone(all_stale_answers),
             clock: Mutex::default(),
             close_bytes: Mutex::default(),
             numbers: Mutex::default(),
@@ -234,7 +219,7 @@ impl Upstream {
         if let (Some(made), Ok(_)) = (made, &result) {
             self.numbers.lock().add(made);
         }
-        result.iter_mut().for_each(|reply| forbid_caching(context.session, reply));
+        result.iter_mut().for_each(forbid_caching);
         Some(result)
     }
 
@@ -360,30 +345,7 @@ impl Upstream {
         self.ask(&own, Request::Open { node, flags, open }, Bulk::None, opened);
     }
 
-    /// Sends a request once the kernel below the own mount has dropped what it changes.
     fn send(
-        self: &Arc<Self>,
-        context: &Context,
-        origin: Option<Origin>,
-        request: Request,
-        bulk: Bulk<'_>,
-        done: Done,
-    ) {
-        match Announced::of(&self.kernel, context.session, &request) {
-            None => self.send_now(context, origin, request, bulk, done),
-            Some(announced) => {
-                let this = Arc::clone(self);
-                let context = *context;
-                // A change of names or attributes has no bytes.
-                let send = move |done| {
-                    this.send_now(&context, origin, request, Bulk::None, done);
-                };
-                announced.begin(done, send);
-            }
-        }
-    }
-
-    fn send_now(
         self: &Arc<Self>,
         context: &Context,
         origin: Option<Origin>,
@@ -422,7 +384,7 @@ impl Upstream {
             if let (Ok(Reply::Lock(Some(lock))), false) = (&mut result, is_own_mount(session)) {
                 lock.pid = 0;
             }
-            result.iter_mut().for_each(|reply| forbid_caching(session, reply));
+            result.iter_mut().for_each(forbid_caching);
             this.show_stays(&mut result);
             done(result);
         });
@@ -444,13 +406,10 @@ const fn hide_pid(session: SessionId, request: &mut Request) {
     }
 }
 
-/// Marks a reply as one that must not be cached above: no recall would reach that cache. The kernel
-/// below the own mount may keep attributes of directories.
-fn forbid_caching(session: SessionId, reply: &mut Reply) {
+/// Marks a reply as one that must not be cached above: no recall would reach that cache.
+fn forbid_caching(reply: &mut Reply) {
     if let Reply::Created { path, .. } | Reply::Opened { path, .. } = reply {
         *path = DataPath::Direct;
     }
-    for attr in reply.attrs_mut() {
-        attr.volatile |= !is_own_mount(session) || attr.kind != FileKind::Directory;
-    }
+    reply.attrs_mut().into_iter().for_each(|attr| attr.volatile = true);
 }

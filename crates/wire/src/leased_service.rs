@@ -58,11 +58,6 @@ pub trait LeaseHolder: Send + Sync {
     /// Ends all leases. Returns when nothing that was cached is used any more.
     fn lost(&self);
 
-    /// Says that leases begin after others have ended: the server answers again. Called before the
-    /// first answer is passed on; returns when nothing is used any more that was answered while the
-    /// server was silent.
-    fn begun_anew(&self) {}
-
     /// Ends all leases, because the server refuses the session for good. Nothing that was cached is
     /// used any more, not even while the server is silent.
     fn refused(&self) {

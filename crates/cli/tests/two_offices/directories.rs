@@ -1,5 +1,4 @@
-//! Directories of the other office, which the kernel of this one keeps under leases: each change is
-//! seen by the next call after it, whoever makes it.
+//! Directories of the other office: each change is seen by the next call after it, whoever makes it.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +25,6 @@ fn make_two(hands: &mut Hands) {
 /// Has `changes` move directories while `looks` walks through them all the time.
 fn each_change_is_seen(changes: &mut Hands, looks: &mut Hands) {
     for _ in 0..ROUNDS {
-        // So that the kernel has all of it.
         for _ in 0..3 {
             assert_eq!(looks.does("get one/file"), "one|");
         }
@@ -80,7 +78,7 @@ fn a_directory_of_the_other_office_that_changes_is_seen_as_it_is() {
         first.types("rmdir ~/pelago/files/dir && mkdir ~/pelago/files/dir");
         assert_ne!(seen("%i"), before);
     }
-    // The kernel has what was leased by a run that is over.
+    // What was leased by a run that is over.
     for _ in 0..3 {
         berlin.types("stat ~/berlin/files/dir/.");
         kill(lock_holder(&first.home.join("pelago")));
@@ -104,7 +102,6 @@ fn after_a_cut_no_older_directory_is_seen_beside_a_newer_one() {
     offices.lab.network.cut(&offices.first);
     let away = |there: &mut Hands| there.tries("size fresh") == Err(Errno::HOSTDOWN);
     until("the other office counts as silent", || away(&mut there));
-    // The kernel keeps this for a moment.
     let walking = "while [ ! -e ~/stop ]; do stat ~/berlin/files/one/. ~/berlin/files/own/. \
                    > ~/seen 2>&1 || exit 1; done";
     let mut working = offices.berlin.command("sh").args(["-c", walking]).spawn().unwrap();

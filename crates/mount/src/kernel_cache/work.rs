@@ -34,6 +34,8 @@ pub(super) struct Work {
     pub(super) last_epoch: Option<Instant>,
     /// The kernel does not know FUSE_NOTIFY_INC_EPOCH.
     pub(super) lacks_epoch: bool,
+    /// Longest lifetime of a name under leases, with the time in which it is installed.
+    pub(super) names_hold: Option<Duration>,
     /// Inodes whose invalidation is repeated, by time.
     pub(super) repeats: VecDeque<(Instant, InodeId)>,
     /// Until then entries from before the first session may be installed.
@@ -68,9 +70,6 @@ pub(super) struct Waiting {
     pub(super) are_names_invalid: bool,
     /// The inodes that it changes.
     pub(super) nodes: Vec<InodeId>,
-    /// The longest lifetime of its names with the time in which one is installed, if all are under
-    /// leases.
-    pub(super) names_hold: Option<Duration>,
     /// `None` once it was called.
     pub(super) then: Option<Then>,
 }
@@ -110,24 +109,21 @@ impl Work {
         Some(allowed.map_or(patient, |allowed| allowed.max(patient)))
     }
 
-    /// Returns when the names of a change that waits have expired, the first of all.
+    /// Returns when the oldest change that waits has begun.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        Some(self.changes.values().find(|waiting| waiting.then.is_some())?.since)
+    }
+
+    /// Returns when the names of the oldest change have expired.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
-        let waiting = self.changes.values().filter(|waiting| waiting.then.is_some());
-        waiting.filter_map(Waiting::expires).min()
+        Some(self.oldest()? + self.names_hold?)
     }
 
     /// Returns the callbacks of changes whose names have expired.
     pub(super) fn expired(&mut self, now: Instant) -> Vec<Then> {
-        let has_expired =
-            |waiting: &&mut Waiting| waiting.expires().is_some_and(|expires| expires <= now);
-        let expired = self.changes.values_mut().filter(has_expired);
+        let Some(hold) = self.names_hold else { return Vec::new() };
+        let expired = self.changes.values_mut().filter(|waiting| waiting.since + hold <= now);
         expired.filter_map(|waiting| waiting.then.take()).collect()
-    }
-}
-
-impl Waiting {
-    fn expires(&self) -> Option<Instant> {
-        Some(self.since + self.names_hold?)
     }
 }
 
@@ -141,7 +137,7 @@ mod tests {
     fn under_leases_a_change_waits_for_names_no_longer_than_these_hold() {
         let begun = Instant::now();
         for hold in [None, Some(LEASED_TTL)] {
-            let mut work = Work { lacks_epoch: true, ..Work::default() };
+            let mut work = Work { names_hold: hold, lacks_epoch: true, ..Work::default() };
             assert_eq!(work.next_expiry(), None);
             for number in 0..3 {
                 let since = begun + Duration::from_secs(number);
@@ -154,7 +150,6 @@ mod tests {
                         installing: 0,
                         are_names_invalid: false,
                         nodes: Vec::new(),
-                        names_hold: hold,
                         then,
                     },
                 );

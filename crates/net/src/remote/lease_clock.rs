@@ -60,9 +60,6 @@ impl LeaseClock {
         if self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, lengthen).is_err() {
             // The old leases have ended, and new ones begin.
             let _ending = self.ending.lock();
-            if let Some(holder) = self.holder() {
-                holder.begun_anew();
-            }
             self.until.fetch_max(until, Ordering::AcqRel);
         }
     }

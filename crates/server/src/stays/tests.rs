@@ -154,9 +154,7 @@ fn a_second_first_write_waits_for_the_node_of_the_first() {
     // A recall waits, too: what the first write is about to do must be told before its answer.
     let (recalled, count_recalled) = counter();
     let touched: Arc<[Touched]> = Arc::new([Touched::Node(FILE.ino)]);
-    let kernel = crate::upstream::OwnKernel::default();
-    let recalls = RecalledStays { stays: Arc::clone(&stays), site: 0, kernel };
-    recalls.begin(&touched, count_recalled());
+    RecalledStays { stays: Arc::clone(&stays), site: 0 }.begin(&touched, count_recalled());
     assert_eq!(made.load(Ordering::SeqCst) + recalled.load(Ordering::SeqCst), 0);
     stays.end_making(FILE.ino, false);
     assert_eq!(stays.first_change(open, true), FirstChange::GoesHome, "it is written there");

@@ -79,7 +79,7 @@ fn own_paths_work_while_the_other_site_is_away() {
     }
     let projects = walk(berlin, "projects").unwrap();
     let seen = attr(berlin, projects).unwrap();
-    assert_eq!((seen.mode, seen.volatile), (0o750, false));
+    assert_eq!((seen.mode, seen.volatile), (0o750, true));
     // The way up.
     let up = |dir| entry(ask(berlin, DIRECT, Request::Parent { dir }).unwrap()).unwrap().handle;
     let above = up(own);

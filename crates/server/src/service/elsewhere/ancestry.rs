@@ -11,9 +11,7 @@ use std::time::Instant;
 use pelago_meta::shard::Stepped;
 use pelago_store::rows::Access;
 use pelago_wire::xattr::ACL_ACCESS;
-use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Handle, InodeId, RenameFlags, Reply, Request, SessionId,
-};
+use pelago_wire::{Bulk, Code, Context, Done, Error, Handle, InodeId, RenameFlags, Reply, Request};
 
 use super::super::Dispatcher;
 use crate::chains::{Chains, NameAt, Question};
@@ -240,11 +238,7 @@ impl Dispatcher {
 
     fn answer_recalled(self: &Arc<Self>, context: &Context, recalled: Recalled, done: Done) {
         match recalled {
-            Recalled::Reply(mut reply) => {
-                let may_keep = context.session == SessionId::DIRECT;
-                reply.attrs_mut().into_iter().for_each(|attr| attr.volatile = !may_keep);
-                done(Ok(reply));
-            }
+            Recalled::Reply(reply) => done(Ok(reply)),
             Recalled::Failure(code) => done(Err(code.into())),
             Recalled::Step(ino) => {
                 let attr = self.parts.sites.chains.lock().attr(ino);
