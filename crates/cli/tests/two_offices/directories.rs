@@ -1,4 +1,5 @@
-//! Directories of the other office: each change is seen by the next call after it, whoever makes it.
+//! Directories of the other office: each change is seen by the next call after it, whoever makes
+//! it.
 
 use std::time::{Duration, Instant};
 
