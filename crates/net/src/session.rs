@@ -483,7 +483,8 @@ impl Session {
         let mut state = self.state.lock();
         let ends = state.links.is_main(link) && !state.is_used && !state.ended;
         if ends {
-            state.links.end();
+            // The refusal is still to be sent over it.
+            state.links.forget();
             state.ended = true;
         }
         ends

@@ -68,6 +68,11 @@ impl Links {
         *self = Self::default();
     }
 
+    /// Forgets the connections: their ends are not this session's business any more.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
     /// Returns when bytes arrived last over one of them; `None` without a connection.
     pub(super) fn heard(&self) -> Option<Duration> {
         self.each().map(|link| link.heard()).max()
