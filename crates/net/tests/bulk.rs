@@ -368,6 +368,8 @@ fn a_session_with_both_connections_ends_with_its_client() {
         let target = ServerTarget::Tcp { address: home.address.clone(), key: Arc::new(key(SITE)) };
         let client = client(target);
         until("both connections", || connections_of(home.address.port()) == 2);
+        // It may be welcomed a moment later: nothing tells.
+        std::thread::sleep(Duration::from_millis(50));
         client.end();
         until("the server knows", || home.server.status().is_empty());
         drop(client);

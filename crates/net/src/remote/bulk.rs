@@ -124,7 +124,7 @@ impl Calls {
     /// Takes a connection for bulk beside `main`. Returns `false` if that has been lost.
     pub(super) fn connected_for_bulk(&self, main: &Arc<Link>, link: &Arc<Link>) -> bool {
         let mut state = self.state.lock();
-        // While the session says goodbye this one stays, too: its end would be that of the other one.
+        // While the session says goodbye this one stays, too: its end is that of the other one.
         let is_parting = state.parting.as_ref().is_some_and(|parting| Arc::ptr_eq(parting, main));
         let is_its = is_parting || state.is_current_link(main);
         if is_its {
