@@ -3,44 +3,31 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
-use pelago_net::clients::list::ClientList;
-use pelago_net::key::PrivateKey;
-use pelago_net::key::address::ServerAddress;
-use pelago_net::own_file::OwnFile;
-use pelago_net::{
-    ClientRole, Remote, RemoteOptions, ReverseConnections, ServerTarget, SessionServer, SiteRole,
-    tls,
-};
+use pelago_net::{ReverseConnections, ServerTarget};
 use pelago_wire::codec::encode_call;
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Hello, RefusalCode, Welcome};
-use pelago_wire::present::Present;
 use pelago_wire::{
-    Buffer, Bulk, Context, Done, Error, OlderFolder, OpenId, Reply, Request, RequestId, Service,
-    SessionId, SessionService, ShownTokens, SitePass, Touched, WriteFlags, limits,
+    Buffer, Bulk, Context, Done, Error, InodeId, OpenId, Recalled, Reply, Request, Service,
+    SessionId, Touched, WriteFlags, limits,
 };
-use rustls::{ClientConnection, StreamOwned};
 
-use crate::harness::{PATIENCE, WithSessions, until};
-use crate::raw::RawClient;
+use crate::harness::{PATIENCE, until};
+use crate::home::{Raw, ask, key, site_client};
 
 #[path = "harness/all.rs"]
 mod harness;
+#[path = "harness/home.rs"]
+mod home;
 #[path = "harness/raw.rs"]
 mod raw;
 
-/// The numbers of the keys of the server, of a site's server, and of another one.
-const SERVER: u8 = 1;
+/// The numbers of the keys of a site's server, and of another one.
 const SITE: u8 = 2;
 const OTHER: u8 = 3;
-/// Longer than a test takes.
-const TERM: Duration = Duration::from_secs(600);
 const LARGE: usize = limits::BULK_CONNECTION_BYTES;
 
 /// Answers each read with as many bytes as it wants, and counts bytes that are written.
@@ -70,64 +57,19 @@ impl Service for Files {
     }
 }
 
-struct Home {
-    service: Arc<WithSessions<Files>>,
-    server: SessionServer,
-    address: ServerAddress,
-    _folder: tempfile::TempDir,
+type Home = home::Home<Files>;
+
+/// Begins the session of the site's server.
+fn begin(home: &Home) -> (Raw, SessionId) {
+    let (raw, welcome) = home.begin(SITE, &hello());
+    (raw, welcome.session)
 }
 
-type Raw = RawClient<StreamOwned<ClientConnection, TcpStream>>;
-
-fn key(number: u8) -> PrivateKey {
-    PrivateKey::from_seed([number; 32])
-}
-
-impl Home {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let service = WithSessions::new(Files::default());
-        let sessions = Arc::clone(&service) as Arc<dyn SessionService>;
-        let server = SessionServer::start_with(sessions, TERM).unwrap();
-        let file = OwnFile::of(&folder.path().join("clients")).unwrap();
-        let clients = Arc::new(ClientList::open(file).unwrap());
-        let at = "127.0.0.1:0".parse().unwrap();
-        let port = server.listen_tcp(at, &key(SERVER), clients).unwrap().port();
-        let address = ServerAddress::new(key(SERVER).public(), "127.0.0.1", port).unwrap();
-        Self { service, server, address, _folder: folder }
-    }
-
-    /// Connects with a key, and says this hello.
-    fn connect(&self, number: u8, hello: &Hello) -> Raw {
-        let config = tls::client_config(&key(number), key(SERVER).public()).unwrap();
-        let socket = TcpStream::connect(("127.0.0.1", self.address.port())).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let stream = StreamOwned::new(tls::client_connection(config).unwrap(), socket);
-        let mut raw = RawClient::new(stream);
-        raw.send(FrameKind::Hello, 0, &hello.encode());
-        raw
-    }
-
-    /// Begins the session of the site's server.
-    fn begin(&self) -> (Raw, SessionId) {
-        let mut raw = self.connect(SITE, &hello());
-        raw.send(FrameKind::Present, 0, &Present::default().encode().unwrap());
-        let session = raw.receive_welcome().session;
-        (raw, session)
-    }
-
-    /// Connects for bulk beside this session.
-    fn begin_bulk(&self, session: SessionId) -> (Raw, Welcome) {
-        let mut raw = self.connect(SITE, &bulk_hello(session));
-        let welcome = raw.receive_welcome();
-        (raw, welcome)
-    }
-
-    fn recall(&self, session: SessionId, number: u64) {
-        let connections = self.service.store.connections();
-        let node = Touched::Node(pelago_wire::Handle::ROOT.ino);
-        connections.recall(session, number, &pelago_wire::Recalled::Things(vec![node]));
-    }
+/// Connects for bulk beside this session.
+fn begin_bulk(home: &Home, session: SessionId) -> (Raw, Welcome) {
+    let mut raw = home.connect(SITE, &bulk_hello(session));
+    let welcome = raw.receive_welcome();
+    (raw, welcome)
 }
 
 fn hello() -> Hello {
@@ -170,11 +112,11 @@ fn reply(raw: &mut Raw, number: u64) -> usize {
 
 #[test]
 fn large_replies_go_over_the_connection_for_bulk_and_all_others_do_not() {
-    let home = Home::new();
-    let (mut main, session) = home.begin();
+    let home = Home::new(Files::default());
+    let (mut main, session) = begin(&home);
     read(&mut main, 1, LARGE);
     assert_eq!(reply(&mut main, 1), LARGE, "there is no other connection yet");
-    let (mut bulk, welcome) = home.begin_bulk(session);
+    let (mut bulk, welcome) = begin_bulk(&home, session);
     assert_eq!((welcome.session, welcome.resumed), (session, true));
     read(&mut main, 2, LARGE);
     read(&mut main, 3, LARGE - 1);
@@ -182,18 +124,20 @@ fn large_replies_go_over_the_connection_for_bulk_and_all_others_do_not() {
     assert_eq!(reply(&mut main, 3), LARGE - 1);
 }
 
-/// Nobody reads the connection for bulk. Without it the recall would be the last of all.
+/// The connection for bulk is not read. Without it the recall would be the last of all.
 #[test]
 fn a_recall_does_not_wait_for_bulk() {
-    let home = Home::new();
-    let (mut main, session) = home.begin();
-    let (mut bulk, _) = home.begin_bulk(session);
+    let home = Home::new(Files::default());
+    let (mut main, session) = begin(&home);
+    let (mut bulk, _) = begin_bulk(&home, session);
     // More than both sockets hold.
     let many = 8;
     (1..=many).for_each(|number| read(&mut main, number, limits::IO_BYTES));
     read(&mut main, many + 1, 1);
     assert_eq!(reply(&mut main, many + 1), 1);
-    home.recall(session, 5);
+    let root = Touched::Node(InodeId::ROOT);
+    let connections = home.service.store.connections();
+    connections.recall(session, 5, &Recalled::Things(vec![root]));
     let (header, _) = main.receive().unwrap();
     assert_eq!((header.kind, header.number), (FrameKind::Recall, 5));
     main.send(FrameKind::Recalled, 5, &[]);
@@ -202,9 +146,9 @@ fn a_recall_does_not_wait_for_bulk() {
 
 #[test]
 fn requests_may_come_over_both_connections_in_any_order() {
-    let home = Home::new();
-    let (mut main, session) = home.begin();
-    let (mut bulk, _) = home.begin_bulk(session);
+    let home = Home::new(Files::default());
+    let (mut main, session) = begin(&home);
+    let (mut bulk, _) = begin_bulk(&home, session);
     write(&mut main, 2, &[1]);
     assert_eq!(reply(&mut main, 2), 0);
     write(&mut bulk, 1, &[1; LARGE]);
@@ -215,16 +159,15 @@ fn requests_may_come_over_both_connections_in_any_order() {
 /// Replies may be lost with one of them: the client has to repeat its requests.
 #[test]
 fn both_connections_end_together() {
-    let home = Home::new();
-    let (mut main, session) = home.begin();
-    let (bulk, _) = home.begin_bulk(session);
+    let home = Home::new(Files::default());
+    let (mut main, session) = begin(&home);
+    let (bulk, _) = begin_bulk(&home, session);
     drop(bulk);
     assert!(main.receive().is_none());
     let again = Hello { resume: Some(session), ..hello() };
-    let mut main = home.connect(SITE, &again);
-    main.send(FrameKind::Present, 0, &Present::default().encode().unwrap());
-    assert!(main.receive_welcome().resumed);
-    let (mut bulk, _) = home.begin_bulk(session);
+    let (main, welcome) = home.begin(SITE, &again);
+    assert!(welcome.resumed);
+    let (mut bulk, _) = begin_bulk(&home, session);
     drop(main);
     assert!(bulk.receive().is_none());
     // A session without its connection gets none for bulk.
@@ -236,9 +179,9 @@ fn both_connections_end_together() {
 /// The client has lost the first one, and replies with it.
 #[test]
 fn a_second_connection_for_bulk_ends_all() {
-    let home = Home::new();
-    let (mut main, session) = home.begin();
-    let (mut bulk, _) = home.begin_bulk(session);
+    let home = Home::new(Files::default());
+    let (mut main, session) = begin(&home);
+    let (mut bulk, _) = begin_bulk(&home, session);
     let refused = home.connect(SITE, &bulk_hello(session)).receive_refused();
     assert_eq!(refused.code, RefusalCode::UnknownSession);
     assert!(main.receive().is_none() && bulk.receive().is_none());
@@ -248,9 +191,9 @@ fn a_second_connection_for_bulk_ends_all() {
 /// acknowledged before the write comes.
 #[test]
 fn a_write_that_comes_after_the_answer_to_its_cancel_is_dropped() {
-    let home = Home::new();
-    let (mut main, session) = home.begin();
-    let (mut bulk, _) = home.begin_bulk(session);
+    let home = Home::new(Files::default());
+    let (mut main, session) = begin(&home);
+    let (mut bulk, _) = begin_bulk(&home, session);
     main.send(FrameKind::Cancel, 1, &1_u64.to_le_bytes());
     assert_eq!(reply(&mut main, 1), 0);
     let acknowledged = Header { number: 2, ..Header::new(FrameKind::Ping, 0, 1) };
@@ -266,8 +209,8 @@ fn a_write_that_comes_after_the_answer_to_its_cancel_is_dropped() {
 
 #[test]
 fn only_the_process_of_a_session_connects_for_its_bulk() {
-    let home = Home::new();
-    let (mut main, session) = home.begin();
+    let home = Home::new(Files::default());
+    let (mut main, session) = begin(&home);
     let good = bulk_hello(session);
     let unknown = SessionId(session.0 + 1);
     for (number, hello, code) in [
@@ -282,45 +225,6 @@ fn only_the_process_of_a_session_connects_for_its_bulk() {
     }
     read(&mut main, 1, LARGE);
     assert_eq!(reply(&mut main, 1), LARGE);
-}
-
-/// A site whose folder never had a token.
-#[derive(Debug)]
-struct NoTokens;
-
-impl SitePass for NoTokens {
-    fn shown(&self) -> Option<ShownTokens> {
-        Some(ShownTokens::default())
-    }
-
-    fn refused(&self, shown: &ShownTokens, older: OlderFolder) {
-        panic!("{older:?} is older by {shown:?}");
-    }
-}
-
-fn client(target: ServerTarget) -> Remote {
-    let role = SiteRole { volume: [7; 16], wanted: 0, invitation: None, pass: Arc::new(NoTokens) };
-    let role = ClientRole::Site(role);
-    let options = RemoteOptions { target, read_only: false, role, give_up: Some(PATIENCE) };
-    Remote::begin_unconnected(options).unwrap()
-}
-
-/// Sends a request, and returns the place of its answer.
-fn ask(
-    client: &Remote,
-    number: u64,
-    request: Request,
-    bulk: Bulk<'_>,
-) -> Receiver<Result<Reply, Error>> {
-    let (sender, answer) = channel();
-    let context = Context { request: RequestId(number), ..Context::direct(0, 0) };
-    let later = &mut || -> Done {
-        let sender = sender.clone();
-        Box::new(move |result| sender.send(result).unwrap())
-    };
-    let now = client.ask(&context, request, bulk, later);
-    now.into_iter().for_each(|result| sender.send(result).unwrap());
-    answer
 }
 
 /// The bytes that a server has sent and received over each of its connections are not told, so that
@@ -338,10 +242,10 @@ fn connections_of(port: u16) -> usize {
 
 #[test]
 fn a_client_connects_for_bulk_and_again_after_a_loss() {
-    let home = Home::new();
+    let home = Home::new(Files::default());
     let port = home.address.port();
     let target = ServerTarget::Tcp { address: home.address.clone(), key: Arc::new(key(SITE)) };
-    let client = client(target);
+    let client = site_client(target, PATIENCE);
     for turn in 1..=3 {
         until("both connections", || connections_of(port) == 2);
         let size = u32::try_from(limits::IO_BYTES).unwrap();
@@ -363,13 +267,13 @@ fn a_client_connects_for_bulk_and_again_after_a_loss() {
 /// Otherwise its leases would hold others up for a term.
 #[test]
 fn a_session_with_both_connections_ends_with_its_client() {
-    let home = Home::new();
+    let home = Home::new(Files::default());
     for _ in 0..20 {
         let target = ServerTarget::Tcp { address: home.address.clone(), key: Arc::new(key(SITE)) };
-        let client = client(target);
-        until("both connections", || connections_of(home.address.port()) == 2);
-        // It may be welcomed a moment later: nothing tells.
-        std::thread::sleep(Duration::from_millis(50));
+        let client = site_client(target, PATIENCE);
+        until("both connections", || {
+            client.status().connected && connections_of(home.address.port()) == 2
+        });
         client.end();
         until("the server knows", || home.server.status().is_empty());
         drop(client);
@@ -380,11 +284,11 @@ fn a_session_with_both_connections_ends_with_its_client() {
 /// The server that cannot be reached connects twice, and is asked over both connections.
 #[test]
 fn a_server_behind_nat_makes_both_connections() {
-    let first = Home::new();
+    let first = Home::new(Files::default());
     let connections = Arc::new(ReverseConnections::new(Box::new(|_| ())));
     first.server.accept_reverse(Arc::clone(&connections));
-    let client = client(ServerTarget::Reverse { site: 1, connections });
-    let rome = Home::new();
+    let client = site_client(ServerTarget::Reverse { site: 1, connections }, PATIENCE);
+    let rome = Home::new(Files::default());
     let service = rome.server.serve_at(first.address.clone(), 0, key(SITE)).unwrap();
     until("a session", || rome.server.status().iter().any(|it| it.connected));
     let port = first.address.port();

@@ -5,30 +5,25 @@
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use pelago_net::clients::list::ClientList;
-use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::own_file::OwnFile;
-use pelago_net::{
-    ClientRole, Remote, RemoteOptions, ReverseConnections, ServerTarget, SessionServer, SiteRole,
-    tls,
-};
+use pelago_net::{Remote, ReverseConnections, ServerTarget, SessionServer, tls};
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Hello, RefusalCode};
-use pelago_wire::{
-    Bulk, Code, Context, Error, OlderFolder, OpenId, Reply, Request, RequestId, Service as _,
-    SessionService, ShownTokens, SitePass,
-};
+use pelago_wire::{Bulk, Code, Error, OpenId, Reply, Request, SessionService};
 use rustls::StreamOwned;
 
 use crate::harness::{PATIENCE, Reads, WithSessions, until};
+use crate::home::{ask, key, site_client};
 use crate::raw::RawClient;
 
 #[path = "harness/all.rs"]
 mod harness;
+#[path = "harness/home.rs"]
+mod home;
 #[path = "harness/raw.rs"]
 mod raw;
 
@@ -38,10 +33,6 @@ const ROME: u8 = 2;
 
 /// The number that the harness gives each site.
 const SITE: u16 = 1;
-
-fn key(number: u8) -> PrivateKey {
-    PrivateKey::from_seed([number; 32])
-}
 
 /// A server that can be reached, and the reverse connections that have come.
 struct First {
@@ -83,32 +74,7 @@ impl First {
     /// The same, with a deadline of its requests.
     fn client_with(&self, give_up: Duration) -> Remote {
         let connections = Arc::clone(&self.connections);
-        let options = RemoteOptions {
-            target: ServerTarget::Reverse { site: SITE, connections },
-            read_only: false,
-            role: ClientRole::Site(SiteRole {
-                volume: volume(),
-                wanted: 0,
-                invitation: None,
-                pass: Arc::new(NoTokens),
-            }),
-            give_up: Some(give_up),
-        };
-        Remote::begin_unconnected(options).unwrap()
-    }
-}
-
-/// A site whose folder never had a token.
-#[derive(Debug)]
-struct NoTokens;
-
-impl SitePass for NoTokens {
-    fn shown(&self) -> Option<ShownTokens> {
-        Some(ShownTokens::default())
-    }
-
-    fn refused(&self, shown: &ShownTokens, older: OlderFolder) {
-        panic!("{older:?} is older by {shown:?}");
+        site_client(ServerTarget::Reverse { site: SITE, connections }, give_up)
     }
 }
 
@@ -122,15 +88,8 @@ fn volume() -> [u8; 16] {
 
 /// Reads by a client, and returns the result.
 fn read(client: &Remote, number: u64) -> Result<Reply, Error> {
-    let (sender, answer) = channel();
     let request = Request::Read { open: OpenId(1), offset: 0, size: 1 };
-    let context = Context { request: RequestId(number), ..Context::direct(0, 0) };
-    let later = &mut || -> pelago_wire::Done {
-        let sender = sender.clone();
-        Box::new(move |result| sender.send(result).unwrap())
-    };
-    let now = client.ask(&context, request, Bulk::None, later);
-    now.unwrap_or_else(|| answer.recv_timeout(2 * PATIENCE).unwrap())
+    ask(client, number, request, Bulk::None).recv_timeout(2 * PATIENCE).unwrap()
 }
 
 #[test]

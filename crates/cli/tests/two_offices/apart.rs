@@ -74,7 +74,7 @@ fn both_work_on_while_the_line_is_cut_and_one_of_them_starts_again() {
     offices.finish();
 }
 
-/// An office to which nobody can connect, as behind NAT.
+/// An office that cannot be connected to, as behind NAT, joins, works and leaves.
 fn a_third_office_comes_and_goes(offices: &Offices, rome: &Machine) {
     let Offices { first, berlin, lab } = offices;
     first.types("pelago site invite rome -V ~/pelago > ~/rome.ticket");

@@ -1,5 +1,5 @@
-//! Directories of the other office: each change is seen by the next call after it, whoever makes
-//! it.
+//! Directories of the other office: each change is seen by the next call after it. Its author is a
+//! program of the home, of the own office, or of a machine of that.
 
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ fn a_directory_of_the_other_office_that_changes_is_seen_as_it_is() {
     offices.finish();
 }
 
-/// What was seen while the other office was away ends with its first answer.
+/// Facts from the time in which the other office was away end with its first answer.
 #[test]
 fn after_a_cut_no_older_directory_is_seen_beside_a_newer_one() {
     let Some(offices) = Offices::new() else { return };

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use pelago_proto::locks::ClientLocks;
 use pelago_proto::session::{AnswerTo, ClientOpens, ClientSession};
 use pelago_wire::codec::{DecodedReply, ReplyStamp};
-use pelago_wire::frame::Header;
+use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
 use pelago_wire::{
     Code, Error, FileKind, Granted, LeasedDone, Leases, OpenId, Origin, Reply, RequestId,
@@ -312,6 +312,8 @@ impl Calls {
     pub(super) fn connected(self: &Arc<Self>, link: &Arc<Link>, welcome: Welcome) {
         let mut state = self.state.lock();
         if state.ended {
+            // The server is to know it now: the session would hold others up for a term.
+            link.send([state.header(FrameKind::Goodbye, 0, 0, 0)]);
             return link.close();
         }
         let before = state.welcome.as_ref();

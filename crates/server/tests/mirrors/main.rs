@@ -469,7 +469,7 @@ fn a_file_that_is_gone_takes_its_content_with_it() {
     assert_eq!(found.content, later.content);
 }
 
-/// What the primary shows to other sites would be shown by two folders: each is given a new one.
+/// The tokens of the primary would be shown by two folders: the mirror is given new ones.
 #[test]
 fn a_promoted_mirror_shows_no_token_of_its_primary() {
     use pelago_store::key::{VolumeRow, volume_row};

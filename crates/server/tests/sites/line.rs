@@ -148,7 +148,11 @@ impl Line {
         let losing = match *losing.lock() {
             Losing::SyncsBy(code) if is_sync => return done(Err(code.into()), Granted::default()),
             losing if is_step => losing,
-            _ => Losing::Nothing,
+            Losing::Nothing
+            | Losing::Requests
+            | Losing::Answers
+            | Losing::AnswersBy(_)
+            | Losing::SyncsBy(_) => Losing::Nothing,
         };
         if losing == Losing::Requests {
             return done(Err(Code::Interrupted.into()), Granted::default());
