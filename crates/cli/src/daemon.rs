@@ -388,7 +388,7 @@ fn mount_it(
             && server.status().passthrough == PassthroughStatus::Available,
         inode_table_bytes: inode_table_bytes(plan.memory_bytes),
         io_uring: plan.io_uring.into(),
-        keeps: Keeps::EverythingOfSite(server.site()),
+        keeps: Keeps::EverythingOfSite(server.site(), server.leases_elsewhere()),
     };
     let files = Files::new(server.service());
     let mounted = match &beneath {
@@ -399,6 +399,9 @@ fn mount_it(
         Ok(mount) => {
             if let Some(cache) = mount.local_cache() {
                 server.set_local_cache(cache);
+            }
+            if let Some(cache) = mount.directory_cache() {
+                server.set_directory_cache(cache);
             }
             Ok(Arc::new(mount))
         }

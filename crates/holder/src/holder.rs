@@ -229,7 +229,8 @@ impl Holder {
             }
             let shows_dirty = sent.shows_dirty.take();
             let mut state = holder.state.lock();
-            if is_of_server(&result) {
+            let ends_stale = is_of_server(&result);
+            if ends_stale {
                 state.end_stale();
             }
             state.answered(sent, &mut result, granted);
@@ -239,6 +240,9 @@ impl Holder {
                 (!old.is_empty()).then_some((shown, old))
             });
             drop(state);
+            if let Some(cache) = holder.cache.get().filter(|_| ends_stale) {
+                cache.end_stale();
+            }
             holder.settle(unsettled);
             match again {
                 Some((shown, old)) => holder.ask_again(&context, shown, &old, done),

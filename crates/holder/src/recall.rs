@@ -163,6 +163,19 @@ impl State {
     }
 }
 
+impl Holder {
+    /// Returns for how long a name leads to this node; zero if that is not leased.
+    #[must_use]
+    pub fn name_holds(&self, dir: InodeId, name: &Name, target: InodeId) -> Duration {
+        let state = self.state.lock();
+        let found = state.cached.name(dir, name).flatten();
+        let holds = found.is_some_and(|handle| handle.ino == target)
+            && !state.changes.is_name_changing(dir, name);
+        drop(state);
+        if holds { self.service.lease_left() } else { Duration::ZERO }
+    }
+}
+
 impl LeaseTimes for Holder {
     fn attr_left(&self, ino: InodeId) -> Duration {
         let state = self.state.lock();

@@ -29,6 +29,8 @@
 //! If all leases of a mount have ended ([`KernelCache::drop_all`]), changes are reported no more,
 //! and everything in the kernel's cache is invalidated at once.
 //!
+//! Directories of other sites are changed and invalidated on their own ([`elsewhere`]).
+//!
 //! [`Lifetimes`]: crate::lifetimes::Lifetimes
 
 use std::path::PathBuf;
@@ -51,6 +53,7 @@ use crate::state::State;
 
 use work::{InstallingInode, QueuedName, Waiting, Work};
 
+mod elsewhere;
 mod installer;
 mod work;
 
@@ -76,7 +79,7 @@ pub(crate) struct KernelCache {
 }
 
 /// The state that the invalidating threads share.
-struct Invalidator {
+pub(crate) struct Invalidator {
     state: Weak<State>,
     /// The mount point. All names at once are invalidated only if nothing is mounted below it.
     point: PathBuf,
@@ -91,20 +94,31 @@ struct Invalidator {
     counts: Counts,
 }
 
+/// The part of a change that waits for the kernel.
+struct Invalidation {
+    /// Names to invalidate.
+    names: Vec<DirEntryKey>,
+    /// When their lifetimes are over, if they are under leases.
+    expires: Option<Instant>,
+    /// Inodes that the kernel is perhaps about to install.
+    installing: Vec<InodeId>,
+    /// Inodes that are invalidated once more after each name.
+    nodes: Vec<InodeId>,
+}
+
 impl KernelCache {
     pub(crate) fn new(state: &Arc<State>, point: PathBuf) -> Self {
-        let names_hold = state.lifetimes.is_leased().then_some(LEASED_TTL + INSTALLS);
-        let state = Arc::downgrade(state);
         let invalidator = Arc::new(Invalidator {
-            state: Weak::clone(&state),
+            state: Arc::downgrade(state),
             point,
-            work: Mutex::new(Work { names_hold, ..Work::default() }),
+            work: Mutex::default(),
             names: Condvar::new(),
             installs: Condvar::new(),
             waits: Condvar::new(),
             counts: Counts::default(),
         });
-        Self { state, invalidator }
+        let _only_once = state.invalidator.set(Arc::downgrade(&invalidator));
+        Self { state: Arc::downgrade(state), invalidator }
     }
 }
 
@@ -167,7 +181,9 @@ impl LocalCache for KernelCache {
         if names.is_empty() && installing.is_empty() {
             return then();
         }
-        self.invalidator.enqueue(names, installing, nodes, then);
+        let hold = state.lifetimes.is_leased().then_some(LEASED_TTL + INSTALLS);
+        let expires = hold.map(|hold| Instant::now() + hold);
+        self.invalidator.enqueue(Invalidation { names, expires, installing, nodes }, then);
     }
 
     fn end(&self, changes: &[Touched]) {
@@ -274,14 +290,10 @@ pub(crate) fn invalidate(kernel: &Notifier, ino: InodeId) -> bool {
 
 impl Invalidator {
     /// Queues names, and inodes that are to be invalidated once they are installed. Calls `then`
-    /// when all are invalidated; for the names an invalidation of all names at once suffices.
-    fn enqueue(
-        self: &Arc<Self>,
-        names: Vec<DirEntryKey>,
-        installing: Vec<InodeId>,
-        nodes: Vec<InodeId>,
-        then: Then,
-    ) {
+    /// when all are invalidated, or have expired; for the names an invalidation of all names at
+    /// once suffices.
+    fn enqueue(self: &Arc<Self>, invalidation: Invalidation, then: Then) {
+        let Invalidation { names, expires, installing, nodes } = invalidation;
         let mut work = self.work.lock();
         let starts = (names.is_empty() || self.start_threads(&mut work, names.len()))
             && (installing.is_empty() || self.start_installer(&mut work));
@@ -298,6 +310,7 @@ impl Invalidator {
             installing: installing.len(),
             are_names_invalid: names.is_empty(),
             nodes,
+            expires,
             then: Some(then),
         };
         work.changes.insert(number, waiting);

@@ -72,7 +72,7 @@ impl State {
 
     /// Invalidates names by threads of their own: Linux takes the lock of the directory for it,
     /// which a program of this mount may hold until its request has a reply.
-    fn invalidate_names(self: &Arc<Self>, names: Vec<DirEntryKey>) {
+    pub(crate) fn invalidate_names(self: &Arc<Self>, names: Vec<DirEntryKey>) {
         if !self.late_names.add(names) {
             return;
         }

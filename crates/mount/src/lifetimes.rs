@@ -23,11 +23,18 @@
 //! its leases are the changes. By the same rules a reply may get a lifetime; it is the rest of its
 //! lease, at most [`LEASED_TTL`].
 //!
+//! The mount of a server of several sites ([`Keeps::EverythingOfSite`]) keeps directories of other
+//! sites under leases of the server, beside all that is of its own site ([`elsewhere`]).
+//!
 //! [`AttrTtl`]: crate::attr_ttl::AttrTtl
+
+mod changes;
+mod elsewhere;
 
 use std::array;
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -39,7 +46,11 @@ use crate::attr_ttl::{AttrTtl, Epoch};
 use crate::init::{ENTRY_TTL, LEASED_TTL, TTL};
 use crate::name_times::NameTimes;
 use crate::options::Keeps;
-use crate::striped::StripedMap;
+
+pub(crate) use self::elsewhere::{Lost, Touching};
+
+use self::changes::Changes;
+use self::elsewhere::Elsewhere;
 
 /// Decides how long the kernel below a mount may keep a reply.
 pub(crate) struct Lifetimes {
@@ -51,29 +62,17 @@ pub(crate) struct Lifetimes {
     names: Changes,
     name_times: NameTimes,
     hasher: RandomState,
+    /// Directories of other sites, if some of their replies may be kept.
+    elsewhere: Option<Elsewhere>,
 }
 
 /// Count of gates, each for some of the threads that reply.
 const GATES: usize = 8;
-/// Counters of ended changes; different nodes may share one.
-const COUNTS: usize = 1024;
 
 /// A lock of a cache line of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Gate(RwLock<()>);
-
-/// Changes of nodes or names, by their 64-bit keys.
-struct Changes {
-    /// Counts of changes that are under way, by key.
-    marks: StripedMap<u32>,
-    /// Sum of all marks: a mount without changes looks at this number alone.
-    marked: AtomicUsize,
-    /// Counts of changes that have ended.
-    ended: Box<[AtomicU64]>,
-    /// Sum of all these counts.
-    all_ended: AtomicU64,
-}
 
 /// The state before a request was sent to the server; its reply is judged by it.
 #[derive(Clone, Copy)]
@@ -90,8 +89,8 @@ pub(crate) struct Sample {
 enum Subject {
     /// No other session existed.
     Alone,
-    /// The node is of another site.
-    Elsewhere,
+    /// The node is of another site. `None` if nothing of those is kept.
+    Elsewhere(Option<elsewhere::Sample>),
     Node(InodeId, u64),
     Name(u64, u64),
 }
@@ -101,7 +100,7 @@ impl Sample {
     pub(crate) const fn name_key(&self) -> Option<u64> {
         match self.subject {
             Subject::Name(key, _) => Some(key),
-            Subject::Alone | Subject::Elsewhere | Subject::Node(..) => None,
+            Subject::Alone | Subject::Elsewhere(_) | Subject::Node(..) => None,
         }
     }
 }
@@ -118,6 +117,10 @@ pub(crate) struct ReplyGuard<'a> {
 impl Lifetimes {
     pub(crate) fn new(keeps: Keeps) -> Self {
         let era = u64::from(matches!(keeps, Keeps::Leased(_)));
+        let elsewhere = match &keeps {
+            Keeps::EverythingOfSite(_, leases) => Some(Elsewhere::new(Arc::clone(leases))),
+            Keeps::Everything | Keeps::Nothing | Keeps::Leased(_) => None,
+        };
         Self {
             keeps,
             era: AtomicU64::new(era),
@@ -126,6 +129,7 @@ impl Lifetimes {
             names: Changes::new(),
             name_times: NameTimes::new(),
             hasher: RandomState::new(),
+            elsewhere,
         }
     }
 
@@ -139,8 +143,8 @@ impl Lifetimes {
         self.keeps.site().is_some()
     }
 
-    /// Returns whether a node is of another site: the kernel may keep no reply about it, although
-    /// it may keep all others.
+    /// Returns whether a node is of another site: the kernel may keep no reply about it but under a
+    /// lease, and only if it is a directory, although it may keep all others.
     pub(crate) fn is_elsewhere(&self, ino: InodeId) -> bool {
         self.keeps.site().is_some_and(|own| ino.site() != own && !ino.is_of_mount())
     }
@@ -159,7 +163,7 @@ impl Lifetimes {
     /// there is no lease on the node.
     pub(crate) fn keeps_nothing_of(&self, ino: InodeId) -> bool {
         match &self.keeps {
-            Keeps::Everything | Keeps::EverythingOfSite(_) => false,
+            Keeps::Everything | Keeps::EverythingOfSite(..) => false,
             Keeps::Nothing => true,
             Keeps::Leased(leases) => leases.attr_left(ino).is_zero(),
         }
@@ -175,10 +179,41 @@ impl Lifetimes {
         holds.then_some(attr.ctime)
     }
 
-    /// Returns a copy of the name for [`ReplyGuard::name_at`] of a later reply, if the mount is
-    /// under leases.
+    /// Returns a copy of the name for [`ReplyGuard::name_at`] of a later reply, if the name may be
+    /// kept under a lease.
     pub(crate) fn leased_name(&self, at: &At) -> Option<Box<At>> {
-        self.is_leased().then(|| Box::new(at.clone()))
+        let is_leased = self.is_leased() || self.is_elsewhere(at.dir.ino);
+        is_leased.then(|| Box::new(at.clone()))
+    }
+
+    /// Marks the nodes and names of other sites that changes touch. Returns what the kernel keeps of
+    /// them, once every reply that did not see the marks is written.
+    pub(crate) fn mark_elsewhere(&self, changes: &[Touched]) -> Touching {
+        let Some(elsewhere) = &self.elsewhere else { return Touching::default() };
+        elsewhere.mark(changes, |dir, name| self.key(dir, name.as_bytes()));
+        self.pass_gate();
+        elsewhere.touching(changes)
+    }
+
+    /// Removes the marks of changes at other sites that have ended.
+    pub(crate) fn unmark_elsewhere(&self, changes: &[Touched]) {
+        if let Some(elsewhere) = &self.elsewhere {
+            elsewhere.unmark(changes, |dir, name| self.key(dir, name.as_bytes()));
+        }
+    }
+
+    /// Ends all leases of another site: replies on their way get no lifetime. Returns what the
+    /// kernel keeps of that site, once all earlier ones are written. The caller has it dropped.
+    pub(crate) fn lose_elsewhere(&self, site: u16) -> Lost {
+        let Some(elsewhere) = &self.elsewhere else { return Lost::default() };
+        elsewhere.lose();
+        self.pass_gate();
+        elsewhere.take(site)
+    }
+
+    /// Returns whether the kernel keeps one of these names of other sites.
+    pub(crate) fn keeps_elsewhere(&self, names: [&At; 2]) -> bool {
+        self.elsewhere.as_ref().is_some_and(|elsewhere| elsewhere.keeps_one(names))
     }
 
     /// Sets whether other sessions exist. Replies on their way get no lifetime. Returns once all
@@ -283,13 +318,16 @@ impl Lifetimes {
 
     /// Samples a node, before its attributes or its names are requested.
     pub(crate) fn sample(&self, epoch: Epoch, ino: InodeId) -> Sample {
-        self.sampled(epoch, ino, || Subject::Node(ino, self.nodes.ended(ino.raw())))
+        let elsewhere = |elsewhere: &Elsewhere| elsewhere.sample(ino);
+        self.sampled(epoch, ino, elsewhere, || Subject::Node(ino, self.nodes.ended(ino.raw())))
     }
 
     /// Samples a name, before it is looked up or made.
     pub(crate) fn sample_name(&self, epoch: Epoch, at: &At) -> Sample {
-        self.sampled(epoch, at.dir.ino, || {
-            let key = self.key(at.dir.ino, at.name.as_bytes());
+        let key = || self.key(at.dir.ino, at.name.as_bytes());
+        let elsewhere = |elsewhere: &Elsewhere| elsewhere.sample_name(key());
+        self.sampled(epoch, at.dir.ino, elsewhere, || {
+            let key = key();
             Subject::Name(key, self.names.ended(key))
         })
     }
@@ -300,15 +338,24 @@ impl Lifetimes {
         ReplyGuard { lifetimes: self, attr_ttl, gate, era: self.era.load(Ordering::Acquire) }
     }
 
-    /// `ino`: the node, or the directory of the name.
-    fn sampled(&self, epoch: Epoch, ino: InodeId, subject: impl FnOnce() -> Subject) -> Sample {
+    /// Samples `ino`, the node or the directory of the name, by `elsewhere` if it is of another
+    /// site, and by `subject` if other sessions exist.
+    fn sampled(
+        &self,
+        epoch: Epoch,
+        ino: InodeId,
+        elsewhere: impl FnOnce(&Elsewhere) -> elsewhere::Sample,
+        subject: impl FnOnce() -> Subject,
+    ) -> Sample {
         let era = self.era.load(Ordering::Acquire);
         let subject = match era % 2 == 1 {
-            _ if self.is_elsewhere(ino) => Subject::Elsewhere,
+            _ if self.is_elsewhere(ino) => {
+                Subject::Elsewhere(self.elsewhere.as_ref().map(elsewhere))
+            }
             true => subject(),
             false => Subject::Alone,
         };
-        Sample { epoch, era, subject, nodes_ended: self.nodes.all_ended.load(Ordering::Acquire) }
+        Sample { epoch, era, subject, nodes_ended: self.nodes.all_ended() }
     }
 
     fn key(&self, dir: InodeId, name: &[u8]) -> u64 {
@@ -331,57 +378,13 @@ impl Lifetimes {
     }
 }
 
-impl Changes {
-    fn new() -> Self {
-        let ended = (0..COUNTS).map(|_| AtomicU64::new(0)).collect();
-        Self {
-            marks: StripedMap::default(),
-            marked: AtomicUsize::new(0),
-            ended,
-            all_ended: AtomicU64::new(0),
-        }
-    }
-
-    fn count(&self, key: u64) -> &AtomicU64 {
-        let spread = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        &self.ended[spread as usize % COUNTS]
-    }
-
-    fn mark(&self, key: u64) {
-        self.marked.fetch_add(1, Ordering::AcqRel);
-        *self.marks.lock(key).entry(key).or_insert(0) += 1;
-    }
-
-    fn unmark(&self, key: u64) {
-        // First the count: a reply that no longer sees the mark must see the count.
-        self.count(key).fetch_add(1, Ordering::AcqRel);
-        self.all_ended.fetch_add(1, Ordering::AcqRel);
-        let mut stripe = self.marks.lock(key);
-        let Some(count) = stripe.get_mut(&key) else { return };
-        *count -= 1;
-        if *count == 0 {
-            stripe.remove(&key);
-        }
-        self.marked.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    fn is_marked(&self, key: u64) -> bool {
-        self.marked.load(Ordering::Acquire) > 0 && self.marks.contains(key)
-    }
-
-    fn ended(&self, key: u64) -> u64 {
-        self.count(key).load(Ordering::Acquire)
-    }
-
-    /// Returns whether nothing has changed since `ended` changes had ended, and nothing changes.
-    fn holds(&self, key: u64, ended: u64) -> bool {
-        !self.is_marked(key) && self.ended(key) == ended
-    }
-}
-
 impl ReplyGuard<'_> {
     /// Returns the lifetime of attributes in a reply to GETATTR or STATX.
     pub(crate) fn attr(&self, attr: &Attr, sample: &Sample) -> Duration {
+        if let Subject::Elsewhere(Some(sample)) = &sample.subject {
+            let elsewhere = self.lifetimes.elsewhere.as_ref().filter(|_| self.gate.is_some());
+            return elsewhere.map_or(Duration::ZERO, |all| all.give_attr(sample, attr));
+        }
         if !self.holds(sample) {
             return Duration::ZERO;
         }
@@ -413,7 +416,7 @@ impl ReplyGuard<'_> {
             _ if !holds => Duration::ZERO,
             Keeps::Leased(leases) => leases.attr_holds(&entry.attr).min(LEASED_TTL),
             // No lease says whether the node has changed since it was read.
-            _ if nodes.all_ended.load(Ordering::Acquire) == sample.nodes_ended => ENTRY_TTL,
+            _ if nodes.all_ended() == sample.nodes_ended => ENTRY_TTL,
             _ => Duration::ZERO,
         }
     }
@@ -450,6 +453,17 @@ impl ReplyGuard<'_> {
         }
     }
 
+    /// Returns the lifetime of a name that was looked up and leads to this entry; `at` is the
+    /// result of [`Lifetimes::leased_name`].
+    pub(crate) fn found_name(&self, sample: &Sample, at: Option<&At>, entry: &Entry) -> Duration {
+        match (&self.lifetimes.elsewhere, &sample.subject, at) {
+            (Some(elsewhere), Subject::Elsewhere(Some(sample)), Some(at)) => {
+                elsewhere.give_name(sample, at, entry)
+            }
+            _ => self.name_at(sample, at),
+        }
+    }
+
     /// Returns the lifetime of a name in a listing; the sample is that of its directory.
     pub(crate) fn name_listed(&self, sample: &Sample, name: &Name) -> Duration {
         match sample.subject {
@@ -477,7 +491,7 @@ impl ReplyGuard<'_> {
             && self.era == sample.era
             && match sample.subject {
                 Subject::Alone => true,
-                Subject::Elsewhere => false,
+                Subject::Elsewhere(_) => false,
                 Subject::Node(ino, ended) => nodes.holds(ino.raw(), ended),
                 Subject::Name(key, ended) => names.holds(key, ended),
             }

@@ -12,7 +12,7 @@ use std::{fmt, fs, io, thread};
 use parking_lot::{Condvar, Mutex};
 use pelago_client::Files;
 use pelago_fuse::{Filesystem, NoRing, RequestPath, RingUse, Session, SessionOptions};
-use pelago_wire::LocalCache;
+use pelago_wire::{DirectoryCache, LocalCache};
 
 use crate::adapter::Adapter;
 use crate::dir_attrs::DirAttrs;
@@ -208,6 +208,13 @@ impl Mount {
     #[must_use]
     pub fn local_cache(&self) -> Option<Arc<dyn LocalCache>> {
         self.cache.as_ref().map(|cache| Arc::clone(cache) as Arc<dyn LocalCache>)
+    }
+
+    /// Returns the kernel's cache of directories of other sites below this mount, to which the
+    /// server of a site reports their changes. `None` if the mount is not over [`Files`].
+    #[must_use]
+    pub fn directory_cache(&self) -> Option<Arc<dyn DirectoryCache>> {
+        self.cache.as_ref().map(|cache| Arc::clone(cache) as Arc<dyn DirectoryCache>)
     }
 
     /// Returns the table for attributes of directories that come with replies to changes: the

@@ -5,15 +5,22 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::AtomicU64;
 
+use pelago_client::At;
 use pelago_fuse::Notifier;
 use pelago_fuse::ids::NodeId;
 use pelago_wire::{InodeId, Name};
 
 /// A name in a directory, as a notice names it to the kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct DirEntryKey {
     pub(crate) dir: InodeId,
     pub(crate) name: Name,
+}
+
+impl From<&At> for DirEntryKey {
+    fn from(at: &At) -> Self {
+        Self { dir: at.dir.ino, name: at.name.clone() }
+    }
 }
 
 impl DirEntryKey {

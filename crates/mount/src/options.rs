@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pelago_wire::{InodeId, LeaseTimes};
+use pelago_wire::{DirectoryLeases, InodeId, LeaseTimes};
 
 /// Options of a mount.
 #[derive(Debug, Clone)]
@@ -53,8 +53,11 @@ pub enum Keeps {
     /// get their changes. The server is that of the first site of the volume.
     #[default]
     Everything,
-    /// As [`Keeps::Everything`], in the process of the server of this site.
-    EverythingOfSite(u16),
+    /// As [`Keeps::Everything`], in the process of the server of this site. Of other sites the
+    /// kernel keeps directories: the names that lead to them, and their attributes, for the rest of
+    /// the leases that the server has on them, and at most for [`LEASED_TTL`](crate::LEASED_TTL).
+    /// The server reports their changes through [`crate::Mount::directory_cache`].
+    EverythingOfSite(u16, Arc<dyn DirectoryLeases>),
     /// Nothing: the server is asked every time, and files bypass the page cache. For a mount that
     /// gets no changes by others; it uses no passthrough.
     Nothing,
@@ -74,7 +77,7 @@ impl Keeps {
     pub(crate) const fn site(&self) -> Option<u16> {
         match self {
             Self::Everything => Some(InodeId::ROOT.site()),
-            Self::EverythingOfSite(site) => Some(*site),
+            Self::EverythingOfSite(site, _) => Some(*site),
             Self::Nothing | Self::Leased(_) => None,
         }
     }
@@ -84,7 +87,7 @@ impl fmt::Debug for Keeps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Everything => "Everything",
-            Self::EverythingOfSite(_) => "EverythingOfSite",
+            Self::EverythingOfSite(..) => "EverythingOfSite",
             Self::Nothing => "Nothing",
             Self::Leased(_) => "Leased",
         })

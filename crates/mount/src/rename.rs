@@ -98,10 +98,15 @@ impl Renaming {
                 state.find.replaced(hidden);
             }
             let renamed = renamed.map_err(|error| unless_hidden(error, hidden_from));
+            let names = [&old_name, &new_name];
+            let left = if renamed.is_ok() { state.moved_elsewhere(names) } else { Vec::new() };
             state.done(renamed, reply, || {
                 let nodes = nodes.into_iter().flatten().flatten().map(Touched::Node);
-                [&old_name, &new_name].into_iter().map(touched_name).chain(nodes).collect()
+                names.into_iter().map(touched_name).chain(nodes).collect()
             });
+            if !left.is_empty() {
+                state.invalidate_names(left);
+            }
             if nodes.is_some_and(|[_, replaced]| replaced.is_some()) {
                 state.has_removed();
             }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -25,6 +25,7 @@ use crate::entry_attrs::EntryAttrs;
 use crate::find::{Find, HiddenName};
 use crate::held_inodes::HeldInodes;
 use crate::inodes::Inodes;
+use crate::kernel_cache::Invalidator;
 use crate::late_names::{LateNames, touched_name};
 use crate::lifetimes::{Lifetimes, ReplyGuard, Sample};
 use crate::locks::Locks;
@@ -76,6 +77,8 @@ pub(crate) struct State {
     pub(crate) stale_pages: StalePages,
     /// Sends notices; set once the mount serves.
     pub(crate) kernel: OnceLock<Notifier>,
+    /// Invalidates all names; set once the mount serves.
+    pub(crate) invalidator: OnceLock<Weak<Invalidator>>,
     /// SETXATTR has flags (7.33, Linux 5.13).
     has_setxattr_ext: AtomicBool,
     /// The kernel has SELinux, whose labels are extended attributes.
@@ -107,6 +110,7 @@ impl State {
             backings: Backings::default(),
             stale_pages: StalePages::default(),
             kernel: OnceLock::new(),
+            invalidator: OnceLock::new(),
             has_setxattr_ext: AtomicBool::new(false),
             has_selinux: has_selinux(),
             unlinked: Unlinked::default(),
@@ -410,8 +414,9 @@ impl State {
             return reply.error(Errno::STALE);
         }
         self.keep_entry(thread, &found);
-        let ttl = |guard: &ReplyGuard<'_>, entry: &Entry| guard.found_attr(entry, sample);
-        self.reply_learned(sample, at, ttl, &found, reply);
+        let name = |guard: &ReplyGuard<'_>| guard.found_name(sample, at, &found);
+        let attr = |guard: &ReplyGuard<'_>| guard.found_attr(&found, sample);
+        self.reply_learned(name, attr, &found, reply);
     }
 
     /// Replies with an entry whose attributes hold for `attr_ttl`.
@@ -428,25 +433,27 @@ impl State {
             Ok(_) if !reply.claim() => {}
             Ok(entry) => {
                 self.learn_at(&entry, sample.name_key());
-                self.reply_learned(sample, at, attr_ttl, &entry, reply);
+                let name = |guard: &ReplyGuard<'_>| guard.name_at(sample, at);
+                let attr = |guard: &ReplyGuard<'_>| attr_ttl(guard, &entry);
+                self.reply_learned(name, attr, &entry, reply);
             }
             Err(error) => reply.error(attr::error(error)),
         }
     }
 
-    /// Replies with an entry once the kernel's reference to it is counted.
+    /// Replies with an entry, whose name and attributes have these lifetimes, once the kernel's
+    /// reference to it is counted.
     fn reply_learned(
         &self,
-        sample: &Sample,
-        at: Option<&At>,
-        attr_ttl: impl FnOnce(&ReplyGuard<'_>, &Entry) -> Duration,
+        name_ttl: impl FnOnce(&ReplyGuard<'_>) -> Duration,
+        attr_ttl: impl FnOnce(&ReplyGuard<'_>) -> Duration,
         entry: &Entry,
         reply: Reply<reply::Entry>,
     ) {
         let holds = self.entry_holds(&entry.attr);
         let guard = self.reply_guard();
-        let ttl = if holds { attr_ttl(&guard, entry) } else { Duration::ZERO };
-        reply.ok(&attr::entry(entry, guard.name_at(sample, at), ttl));
+        let ttl = if holds { attr_ttl(&guard) } else { Duration::ZERO };
+        reply.ok(&attr::entry(entry, name_ttl(&guard), ttl));
     }
 }
 

@@ -16,8 +16,8 @@ use pelago_store::table::SharedTable;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::{Volume, VolumeId};
 use pelago_wire::{
-    Code, Error, Handle, InodeId, LocalCache, PinError, Pinned, Pins, Request, Service,
-    SessionService, ShardId, SitePass, Time,
+    Code, DirectoryCache, DirectoryLeases, Error, Handle, InodeId, LocalCache, PinError, Pinned,
+    Pins, Request, Service, SessionService, ShardId, SitePass, Time,
 };
 
 use crate::copies::CopyStatus;
@@ -142,6 +142,18 @@ impl Server {
     /// the first call; later calls have no effect.
     pub fn set_local_cache(&self, cache: Arc<dyn LocalCache>) -> bool {
         self.service.others().set_cache(cache)
+    }
+
+    /// Sets the cache of directories of other sites below the own mount, which keeps them under
+    /// [`Server::leases_elsewhere`]. Called before the mount is used; later calls have no effect.
+    pub fn set_directory_cache(&self, cache: Arc<dyn DirectoryCache>) {
+        self.core.sites.set_kernel(cache);
+    }
+
+    /// Returns the leases on directories of other sites, under which the own mount may keep them.
+    #[must_use]
+    pub fn leases_elsewhere(&self) -> Arc<dyn DirectoryLeases> {
+        Arc::new(self.core.sites.leases_elsewhere())
     }
 
     /// Returns the open folder of the volume; `None` after the stop, or if the server has no

@@ -24,7 +24,9 @@ use pelago_meta::shard::Shard;
 use pelago_store::folder::Folder;
 use pelago_store::rows::{SiteRow, SiteState, SiteTokensRow};
 use pelago_store::volume::VolumeId;
-use pelago_wire::{Code, Context, Error, InodeId, LeasedService, OpenId, SessionId, SitePeer};
+use pelago_wire::{
+    Code, Context, DirectoryCache, Error, InodeId, LeasedService, OpenId, SessionId, SitePeer,
+};
 
 pub(crate) use self::gate::{GuestService, Pass};
 pub use self::invitation::InviteError;
@@ -39,7 +41,7 @@ use crate::homecomings::Homecomings;
 use crate::origins::Origins;
 use crate::stays::Stays;
 use crate::unfinished::Unfinished;
-use crate::upstream::{FarClock, Upstream};
+use crate::upstream::{FarClock, LeasesElsewhere, OwnKernel, Upstream, UpstreamParts};
 
 /// The longest wait until the row of a site is safe.
 const SAFE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -129,6 +131,8 @@ pub(crate) struct Sites {
     pub(crate) unfinished: Arc<Mutex<Unfinished>>,
     /// Bytes of other sites' files that are here.
     pub(crate) stays: Arc<Stays>,
+    /// The kernel below the own mount.
+    kernel: OwnKernel,
     /// New files of other sites up to this size go home with their close.
     pub(crate) stay_least_bytes: usize,
     /// Number of requests for other sites that were answered while those were silent.
@@ -237,6 +241,7 @@ impl Sites {
             writes_chains: AtomicBool::new(false),
             unfinished: Arc::new(Mutex::new(unfinished)),
             stays: Arc::new(stays),
+            kernel: OwnKernel::default(),
             stay_least_bytes,
             stale_answers: Arc::default(),
             homecomings: Homecomings::default(),
@@ -376,13 +381,27 @@ impl Sites {
             copies.start();
             copies as Arc<dyn Copies>
         });
-        let Self { stays, stale_answers, timeout, .. } = self;
-        let is_outdated = self.tokens.outdated_flag();
-        let upstream =
-            Upstream::new(site, service, copies, stays, stale_answers, is_outdated, *timeout);
-        let upstream = Arc::new(upstream);
+        let parts = UpstreamParts {
+            copies,
+            stays: Arc::clone(&self.stays),
+            kernel: Arc::clone(&self.kernel),
+            all_stale_answers: Arc::clone(&self.stale_answers),
+            is_outdated: self.tokens.outdated_flag(),
+            timeout: self.timeout,
+        };
+        let upstream = Arc::new(Upstream::new(site, service, parts));
         upstreams.insert(site, Arc::clone(&upstream));
         Ok(upstream)
+    }
+
+    /// Sets the kernel below the own mount. A second call does nothing.
+    pub(crate) fn set_kernel(&self, kernel: Arc<dyn DirectoryCache>) {
+        let _is_first = self.kernel.set(kernel);
+    }
+
+    /// Returns the leases on what has its home at other sites.
+    pub(crate) fn leases_elsewhere(&self) -> LeasesElsewhere {
+        LeasesElsewhere { upstreams: Arc::downgrade(&self.upstreams) }
     }
 
     /// Returns the other sites that have joined or are invited.
@@ -558,6 +577,7 @@ impl Sites {
         let flushed = Arc::clone(&old);
         old.end_write_behind(Box::new(move || {
             upstreams.write().retain(|_, upstream| !Arc::ptr_eq(upstream, &flushed));
+            flushed.drop_kept();
             unfinished.lock().ask_again(site);
             flushed.cancel_all();
             end_elsewhere(flushed);

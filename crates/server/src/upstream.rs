@@ -2,13 +2,14 @@
 //!
 //! The opens of all sessions here share the numbers of that session, so each has another number
 //! there, and so has each owner of locks. A [`Holder`] caches what the other server has leased to
-//! this one, and answers from that. The sessions here, and the kernel below the mount, cache
-//! nothing of it: no recall from there would reach them. If the other server is silent for too
-//! long, requests that are not answered from the cache fail at once. What was in the cache when the
+//! this one, and answers from that. The sessions here cache nothing of it: no recall from there
+//! would reach them. The kernel below the own mount keeps directories ([`kept_directories`]). If
+//! the other server is silent for too long, requests that are not answered from the cache fail at once. What was in the cache when the
 //! leases ended is read meanwhile (`pelago_holder`, stale answers).
 
 mod close_bytes;
 mod far_clock;
+mod kept_directories;
 mod line;
 mod numbers;
 
@@ -27,8 +28,10 @@ use pelago_wire::{
 };
 
 pub use self::far_clock::FarClock;
+pub(crate) use self::kept_directories::{KeptDirectories, LeasesElsewhere, OwnKernel};
 
 use self::close_bytes::CloseBytes;
+use self::kept_directories::Announced;
 use self::line::Line;
 use self::numbers::Numbers;
 use crate::completion::{CancelKey, deliver};
@@ -43,6 +46,8 @@ pub(crate) struct Upstream {
     line: Arc<Line>,
     /// Answers under the leases of this server.
     holder: Arc<Holder>,
+    /// What the kernel below the own mount keeps of the other site.
+    kept: Arc<KeptDirectories>,
     /// The bytes of files of the other site that are here.
     stays: Arc<Stays>,
     next: AtomicU64,
@@ -60,18 +65,27 @@ pub(crate) struct Upstream {
     requests: Mutex<HashMap<CancelKey, RequestId>>,
 }
 
+/// The parts of this server that the connection to another site uses.
+pub(crate) struct UpstreamParts {
+    /// The place for copies of what is fetched there, if there is one.
+    pub(crate) copies: Option<Arc<dyn Copies>>,
+    pub(crate) stays: Arc<Stays>,
+    /// The kernel below the own mount.
+    pub(crate) kernel: OwnKernel,
+    /// Count of requests for all other sites that were answered while those were silent.
+    pub(crate) all_stale_answers: Arc<AtomicU64>,
+    /// Becomes true once nothing may go to other sites any more.
+    pub(crate) is_outdated: Arc<AtomicBool>,
+    /// The longest time of a request.
+    pub(crate) timeout: Duration,
+}
+
 impl Upstream {
-    /// `site`: the other site. `copies`: the place for copies of what is fetched there, if there is
-    /// one. `is_outdated`: becomes true once nothing may go to other sites any more.
-    pub(crate) fn new(
-        site: u16,
-        service: Arc<dyn LeasedService>,
-        copies: Option<Arc<dyn Copies>>,
-        stays: &Arc<Stays>,
-        all_stale_answers: &Arc<AtomicU64>,
-        is_outdated: Arc<AtomicBool>,
-        timeout: Duration,
-    ) -> Self {
+    /// Returns the connection to the other site `site`, over this service.
+    pub(crate) fn new(site: u16, service: Arc<dyn LeasedService>, parts: UpstreamParts) -> Self {
+        let UpstreamParts { copies, stays, kernel, all_stale_answers, is_outdated, timeout } =
+            parts;
+        let kept = Arc::new(KeptDirectories::new(site, kernel));
         let line = Arc::new(Line::new(service, is_outdated, timeout));
         let holder = Holder::new(Arc::clone(&line) as Arc<dyn LeasedService>);
         holder.set_only_cache();
@@ -79,17 +93,19 @@ impl Upstream {
         if let Some(copies) = copies {
             holder.set_copies(copies);
         }
-        holder.set_cache(Arc::new(RecalledStays { stays: Arc::clone(stays), site }));
+        let recalled = RecalledStays { stays: Arc::clone(&stays), site, kept: Arc::clone(&kept) };
+        holder.set_cache(Arc::new(recalled));
         if let Err(error) = holder.write_behind() {
             tracing::warn!(%error, "each write to a file of another site waits for its answer");
         }
         Self {
             holder,
             line,
-            stays: Arc::clone(stays),
+            kept,
+            stays,
             next: AtomicU64::new(1),
             stale_answers: AtomicU64::new(0),
-            all_stale_answers: Arc::clone(all_stale_answers),
+            all_stale_answers,
             clock: Mutex::default(),
             close_bytes: Mutex::default(),
             numbers: Mutex::default(),
@@ -212,6 +228,7 @@ impl Upstream {
         let made = self.numbers.lock().map(context.session, &mut request).ok()?;
         let caller = Context::direct(context.uid, context.gid);
         let there = Context { session: context.session, ..caller };
+        self.kept.answers_stale();
         let mut result = self.holder.answer_stale(&there, &request)?;
         self.show_stays(&mut result);
         self.stale_answers.fetch_add(1, Ordering::Relaxed);
@@ -221,6 +238,18 @@ impl Upstream {
         }
         result.iter_mut().for_each(forbid_caching);
         Some(result)
+    }
+
+    /// Records that a request is about to be answered from the record of directories that lead to
+    /// own ones.
+    pub(crate) fn answers_from_record(&self) {
+        self.kept.answers_stale();
+    }
+
+    /// Has the kernel below the own mount drop what it keeps of the other site: this connection is
+    /// replaced.
+    pub(crate) fn drop_kept(&self) {
+        self.kept.drop_all();
     }
 
     /// Returns whether an open of this session is at the other site.
@@ -277,7 +306,15 @@ impl Upstream {
             _ => done,
         };
         let origin = Origin { session, mutation, acknowledged, may_be_repeated };
-        self.send(context, is_numbered.then_some(origin), request, bulk, done);
+        let announced = self.announced(context.session, &request);
+        let origin = is_numbered.then_some(origin);
+        self.send(context, origin, request, bulk, announced, done);
+    }
+
+    /// Returns the announcement of a request to the kernel below the own mount, unless that has
+    /// sent it.
+    fn announced(&self, session: SessionId, request: &Request) -> Option<Announced> {
+        if is_own_mount(session) { None } else { self.kept.announced(request) }
     }
 
     /// Returns a callback that records the time until it is called, and calls `done`.
@@ -301,7 +338,15 @@ impl Upstream {
         bulk: Bulk<'_>,
         done: Done,
     ) {
-        self.send(context, None, request, bulk, done);
+        let announced = self.announced(context.session, &request);
+        self.send(context, None, request, bulk, announced, done);
+    }
+
+    /// Sends a request of this server itself, for which no program waits, and calls `done` with its
+    /// reply. The kernel below the own mount is told of what it changes.
+    pub(crate) fn ask_for_none(self: &Arc<Self>, request: Request, done: Done) {
+        let announced = self.kept.announced(&request);
+        self.send(&Context::direct(0, 0), None, request, Bulk::None, announced, done);
     }
 
     /// Sends a request of this server itself, and waits for the reply. Meanwhile it does not keep
@@ -345,7 +390,29 @@ impl Upstream {
         self.ask(&own, Request::Open { node, flags, open }, Bulk::None, opened);
     }
 
+    /// Sends a request, once the kernel below the own mount has dropped what it changes.
     fn send(
+        self: &Arc<Self>,
+        context: &Context,
+        origin: Option<Origin>,
+        request: Request,
+        bulk: Bulk<'_>,
+        announced: Option<Announced>,
+        done: Done,
+    ) {
+        let Some(announced) = announced else {
+            return self.send_now(context, origin, request, bulk, done);
+        };
+        let this = Arc::clone(self);
+        let context = *context;
+        let bytes = bulk.into_bytes();
+        let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
+        announced.begin(done, move |done| {
+            this.send_now(&context, origin, request, bulk, done);
+        });
+    }
+
+    fn send_now(
         self: &Arc<Self>,
         context: &Context,
         origin: Option<Origin>,

@@ -18,6 +18,7 @@ pub use audit::{AuditPage, AuditPlace};
 pub use buffer::{Buffer, Lender};
 pub use codec::Replayed;
 pub use description::{Effect, Subjects};
+pub use directory_cache::{DirectoryCache, DirectoryLeases};
 pub use error::{Code, Error, Kind};
 pub use flags::{
     AllocateMode, OpenFlags, PlaceFlags, RenameFlags, SeekFrom, Whence, WriteFlags, XattrFlags,
@@ -55,6 +56,7 @@ pub mod blocks;
 mod buffer;
 pub mod codec;
 mod description;
+mod directory_cache;
 mod error;
 mod flags;
 pub mod frame;

@@ -61,6 +61,10 @@ pub trait LocalCache: Send + Sync {
     /// Returns when the cache has dropped them.
     fn drop_all(&self, nodes: &[InodeId]);
 
+    /// Ends the validity of answers from the time in which a server was silent. Returns when the
+    /// cache has dropped them. Only a cache that keeps such answers does anything.
+    fn end_stale(&self) {}
+
     /// Calls `then` exactly once, when the cache has dropped the bytes of the files that
     /// [`LocalCache::end`] and [`LocalCache::bytes_changed`] have named: before this returns, or
     /// from a thread of its own, which must not be held up. The change is answered only then.

@@ -34,8 +34,6 @@ pub(super) struct Work {
     pub(super) last_epoch: Option<Instant>,
     /// The kernel does not know FUSE_NOTIFY_INC_EPOCH.
     pub(super) lacks_epoch: bool,
-    /// Longest lifetime of a name under leases, with the time in which it is installed.
-    pub(super) names_hold: Option<Duration>,
     /// Inodes whose invalidation is repeated, by time.
     pub(super) repeats: VecDeque<(Instant, InodeId)>,
     /// Until then entries from before the first session may be installed.
@@ -70,6 +68,9 @@ pub(super) struct Waiting {
     pub(super) are_names_invalid: bool,
     /// The inodes that it changes.
     pub(super) nodes: Vec<InodeId>,
+    /// When the lifetimes of its names are over, with the time in which they are installed; `None`
+    /// if they are under no leases.
+    pub(super) expires: Option<Instant>,
     /// `None` once it was called.
     pub(super) then: Option<Then>,
 }
@@ -109,20 +110,16 @@ impl Work {
         Some(allowed.map_or(patient, |allowed| allowed.max(patient)))
     }
 
-    /// Returns when the oldest change that waits has begun.
-    pub(super) fn oldest(&self) -> Option<Instant> {
-        Some(self.changes.values().find(|waiting| waiting.then.is_some())?.since)
-    }
-
-    /// Returns when the names of the oldest change have expired.
+    /// Returns when the names of a change that waits have expired, the first of all.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
-        Some(self.oldest()? + self.names_hold?)
+        let waiting = self.changes.values().filter(|waiting| waiting.then.is_some());
+        waiting.filter_map(|waiting| waiting.expires).min()
     }
 
     /// Returns the callbacks of changes whose names have expired.
     pub(super) fn expired(&mut self, now: Instant) -> Vec<Then> {
-        let Some(hold) = self.names_hold else { return Vec::new() };
-        let expired = self.changes.values_mut().filter(|waiting| waiting.since + hold <= now);
+        let has_expired = |waiting: &&mut Waiting| waiting.expires.is_some_and(|at| at <= now);
+        let expired = self.changes.values_mut().filter(has_expired);
         expired.filter_map(|waiting| waiting.then.take()).collect()
     }
 }
@@ -137,7 +134,7 @@ mod tests {
     fn under_leases_a_change_waits_for_names_no_longer_than_these_hold() {
         let begun = Instant::now();
         for hold in [None, Some(LEASED_TTL)] {
-            let mut work = Work { names_hold: hold, lacks_epoch: true, ..Work::default() };
+            let mut work = Work { lacks_epoch: true, ..Work::default() };
             assert_eq!(work.next_expiry(), None);
             for number in 0..3 {
                 let since = begun + Duration::from_secs(number);
@@ -150,6 +147,7 @@ mod tests {
                         installing: 0,
                         are_names_invalid: false,
                         nodes: Vec::new(),
+                        expires: hold.map(|hold| since + hold),
                         then,
                     },
                 );

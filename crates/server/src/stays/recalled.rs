@@ -1,16 +1,19 @@
-//! Recalls of leases: the homes are told what was written under them.
+//! Recalls of leases: the kernel below the own mount drops the directories that it keeps under
+//! them, and the homes are told what was written under them.
 
 use std::sync::Arc;
 
 use pelago_wire::{InodeId, LocalCache, Then, Touched};
 
 use super::Stays;
+use crate::upstream::KeptDirectories;
 
 /// The part of the stays that is told of recalls, as the cache of a kernel is.
 pub(crate) struct RecalledStays {
     pub(crate) stays: Arc<Stays>,
     /// The site that recalls.
     pub(crate) site: u16,
+    pub(crate) kept: Arc<KeptDirectories>,
 }
 
 impl LocalCache for RecalledStays {
@@ -18,26 +21,34 @@ impl LocalCache for RecalledStays {
 
     fn begin(&self, changes: &Arc<[Touched]>, then: Then) {
         if self.stays.is_empty() {
-            return then();
+            return self.kept.begin(changes, then);
         }
         let nodes = changes.iter().filter_map(|touched| match touched {
             Touched::Node(ino) => Some(*ino),
             Touched::Name { .. } | Touched::Bytes(_) => None,
         });
         let files = nodes.filter(|ino| self.stays.has_place(*ino)).collect();
-        self.stays.tell_of_files(files, then);
+        let stays = Arc::clone(&self.stays);
+        self.kept.begin(changes, Box::new(move || stays.tell_of_files(files, then)));
     }
 
-    fn end(&self, _changes: &[Touched]) {}
+    fn end(&self, changes: &[Touched]) {
+        self.kept.end(changes);
+    }
 
     fn bytes_changed(&self, _ino: InodeId) {}
 
     /// All leases are lost. What was written under them is told before others look at it, if the
     /// home is only starting again.
     fn drop_all(&self, _nodes: &[InodeId]) {
+        self.kept.drop_all();
         for node in self.stays.dirty() {
             self.stays.tell_all(vec![node], Box::new(|| {}));
         }
+    }
+
+    fn end_stale(&self) {
+        self.kept.end_stale();
     }
 
     fn when_dropped(&self, _changes: &[Touched], then: Then) {

@@ -6,6 +6,7 @@ use pelago_wire::{LocalCache, NameHash, OpenId, SessionId, Touched};
 
 use super::*;
 use crate::testing::Rig;
+use crate::upstream::{KeptDirectories, OwnKernel};
 
 const FILE: Handle = Handle {
     ino: InodeId::from_raw(9 << 48 | 5),
@@ -154,7 +155,9 @@ fn a_second_first_write_waits_for_the_node_of_the_first() {
     // A recall waits, too: what the first write is about to do must be told before its answer.
     let (recalled, count_recalled) = counter();
     let touched: Arc<[Touched]> = Arc::new([Touched::Node(FILE.ino)]);
-    RecalledStays { stays: Arc::clone(&stays), site: 0 }.begin(&touched, count_recalled());
+    let kept = Arc::new(KeptDirectories::new(0, OwnKernel::default()));
+    let recalls = RecalledStays { stays: Arc::clone(&stays), site: 0, kept };
+    recalls.begin(&touched, count_recalled());
     assert_eq!(made.load(Ordering::SeqCst) + recalled.load(Ordering::SeqCst), 0);
     stays.end_making(FILE.ino, false);
     assert_eq!(stays.first_change(open, true), FirstChange::GoesHome, "it is written there");

@@ -203,6 +203,7 @@ impl Dispatcher {
             Err(_) => false,
         };
         if is_silent && !is_change && !is_cached() {
+            upstream.iter().for_each(|upstream| upstream.answers_from_record());
             let recalled = subject.recall(&self.parts.sites.chains.lock());
             if let Some(recalled) = recalled {
                 self.answer_recalled(context, recalled, done);
@@ -211,10 +212,13 @@ impl Dispatcher {
         }
         let this = Arc::clone(self);
         let context = *context;
+        let of_site = upstream.as_ref().ok().map(Arc::downgrade);
         Some(Box::new(move |result| {
             this.learn(&subject, &result);
             let recalled = match &result {
                 Err(error) if is_away(error) && !is_change => {
+                    let upstream = of_site.and_then(|upstream| upstream.upgrade());
+                    upstream.iter().for_each(|upstream| upstream.answers_from_record());
                     subject.recall(&this.parts.sites.chains.lock())
                 }
                 Ok(_) | Err(_) => None,

@@ -91,7 +91,7 @@ impl Dispatcher {
             Err(error) if is_final(error.code) => this.end_nameless(dir),
             Err(_) => this.parts.sites.unfinished.lock().answered(dir),
         });
-        upstream.ask(&Context::direct(0, 0), ask, Bulk::None, named);
+        upstream.ask_for_none(ask, named);
     }
 
     fn finish_removal(self: &Arc<Self>, upstream: &Arc<Upstream>, dir: InodeId, row: IntentRow) {
@@ -105,7 +105,7 @@ impl Dispatcher {
             Err(error) if is_final(error.code) => this.look_for_name(&there, dir),
             Err(_) => this.parts.sites.unfinished.lock().answered(dir),
         });
-        upstream.ask(&Context::direct(0, 0), ask, Bulk::None, dropped);
+        upstream.ask_for_none(ask, dropped);
     }
 
     /// Removes a closed directory if it has no name at the other site, or opens it again.
