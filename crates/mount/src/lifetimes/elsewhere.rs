@@ -256,3 +256,6 @@ impl<K: Hash + Eq> Kept<K> {
 fn lifetime(left: Duration) -> Duration {
     left.saturating_sub(SLACK).min(LEASED_TTL)
 }
+
+#[cfg(test)]
+mod tests;

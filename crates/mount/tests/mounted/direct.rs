@@ -110,10 +110,10 @@ fn pages_read_beside_an_asynchronous_direct_write_are_dropped() {
     for letter in "bcdefgh".chars() {
         mounted.memory.holds_writes.store(true, Ordering::SeqCst);
         writer.submit(letter);
-        until(&mounted, "a write arrives", |mounted| mounted.memory.held_writes() == 1);
+        until(&mounted, "a write arrives", |mounted| mounted.memory.held_requests() == 1);
         assert_eq!(letters(&reader), before, "not written yet");
         assert_eq!(mapping.get(5000, 1), before, "not written yet");
-        mounted.memory.let_writes_go();
+        mounted.memory.let_requests_go();
         assert_eq!(writer.hear(), format!("wrote {BYTES}"));
         before = letter.to_string();
         until(&mounted, "the mapping follows", |_| mapping.get(5000, 1) == before);

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod direct;
 #[cfg(test)]
+mod elsewhere;
+#[cfg(test)]
 mod ends;
 #[cfg(test)]
 mod everyday;

@@ -29,7 +29,9 @@ pub(crate) struct Memory {
     stalled: Mutex<Vec<Done>>,
     /// While set, writes are held and not carried out.
     pub(crate) holds_writes: AtomicBool,
-    held: Mutex<Vec<HeldWrite>>,
+    /// While set, new directories are held and not made.
+    pub(crate) holds_dirs: AtomicBool,
+    held: Mutex<Vec<HeldRequest>>,
     pub(crate) requests: AtomicU64,
     /// Reads and writes among the requests.
     pub(crate) transfers: AtomicU64,
@@ -44,7 +46,7 @@ struct State {
     hands_out: HandsOut,
 }
 
-struct HeldWrite {
+struct HeldRequest {
     context: Context,
     request: Request,
     bytes: Vec<u8>,
@@ -97,6 +99,7 @@ impl Memory {
             stalls: AtomicBool::new(false),
             stalled: Mutex::new(Vec::new()),
             holds_writes: AtomicBool::new(false),
+            holds_dirs: AtomicBool::new(false),
             held: Mutex::new(Vec::new()),
             requests: AtomicU64::new(0),
             transfers: AtomicU64::new(0),
@@ -174,16 +177,17 @@ impl Memory {
         }
     }
 
-    /// Returns how many writes are held.
-    pub(crate) fn held_writes(&self) -> usize {
+    /// Returns how many requests are held.
+    pub(crate) fn held_requests(&self) -> usize {
         self.held.lock().len()
     }
 
-    /// Carries out the held writes.
-    pub(crate) fn let_writes_go(&self) {
+    /// Carries out the held requests.
+    pub(crate) fn let_requests_go(&self) {
         self.holds_writes.store(false, Ordering::SeqCst);
+        self.holds_dirs.store(false, Ordering::SeqCst);
         let held = std::mem::take(&mut *self.held.lock());
-        for HeldWrite { context, request, bytes, done } in held {
+        for HeldRequest { context, request, bytes, done } in held {
             let answer = self.state.lock().answer(self.hash, &context, request, &bytes);
             done(answer);
         }
@@ -214,10 +218,15 @@ impl Service for Memory {
             self.stalled.lock().push(later());
             return None;
         }
-        if matches!(request, Request::Write { .. }) && self.holds_writes.load(Ordering::SeqCst) {
+        let is_held = match request {
+            Request::Write { .. } => self.holds_writes.load(Ordering::SeqCst),
+            Request::MakeDir { .. } => self.holds_dirs.load(Ordering::SeqCst),
+            _ => false,
+        };
+        if is_held {
             let context = *context;
             let bytes = bulk.bytes().to_vec();
-            self.held.lock().push(HeldWrite { context, request, bytes, done: later() });
+            self.held.lock().push(HeldRequest { context, request, bytes, done: later() });
             return None;
         }
         Some(self.state.lock().answer(self.hash, context, request, bulk.bytes()))

@@ -196,3 +196,99 @@ fn moved(reply: &Reply) -> Vec<Touched> {
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use pelago_wire::{Handle, RenameFlags, SetAttr};
+
+    use super::*;
+
+    /// A kernel that records what it is told, and drops a site only once it may.
+    #[derive(Default)]
+    struct Kernel {
+        told: Mutex<Vec<String>>,
+        dropping: Mutex<()>,
+    }
+
+    impl DirectoryCache for Kernel {
+        fn begin(&self, changes: &Arc<[Touched]>, then: Then) {
+            self.told.lock().push(format!("begin {}", changes.len()));
+            then();
+        }
+
+        fn end(&self, changes: &[Touched]) {
+            self.told.lock().push(format!("end {}", changes.len()));
+        }
+
+        fn drop_site(&self, site: u16) {
+            let _may_drop = self.dropping.lock();
+            self.told.lock().push(format!("drop {site}"));
+        }
+    }
+
+    fn kept() -> (Arc<Kernel>, Arc<KeptDirectories>) {
+        let kernel = Arc::new(Kernel::default());
+        let own = OwnKernel::default();
+        assert!(own.set(Arc::clone(&kernel) as _).is_ok());
+        (kernel, Arc::new(KeptDirectories::new(3, own)))
+    }
+
+    #[test]
+    fn each_answer_of_the_site_waits_until_the_kernel_has_dropped_what_is_older() {
+        let (kernel, kept) = kept();
+        kept.end_stale();
+        assert!(kernel.told.lock().is_empty(), "nothing was answered");
+        kept.answers_stale();
+        let held = kernel.dropping.lock();
+        let (sender, ended) = mpsc::channel();
+        for _ in 0..2 {
+            let kept = Arc::clone(&kept);
+            let sender = sender.clone();
+            thread::spawn(move || {
+                kept.end_stale();
+                sender.send(()).unwrap();
+            });
+        }
+        assert!(ended.recv_timeout(Duration::from_millis(50)).is_err());
+        drop(held);
+        ended.recv().unwrap();
+        ended.recv().unwrap();
+        kept.end_stale();
+        assert_eq!(*kernel.told.lock(), ["drop 3"]);
+        assert!(!kept.may_be_stale());
+        kept.answers_stale();
+        assert!(kept.may_be_stale());
+    }
+
+    #[test]
+    fn a_change_of_another_session_is_told_before_it_is_sent_and_its_nodes_after_the_answer() {
+        let (kernel, kept) = kept();
+        let dir = Handle::own(InodeId::from_raw(9));
+        let name = |text: &[u8]| Name::new(text).unwrap();
+        let (from, to, flags) = (name(b"from"), name(b"to"), RenameFlags::NoReplace);
+        let request = Request::Rename { from_dir: dir, from, to_dir: dir, to, flags };
+        let of_done = Arc::clone(&kernel);
+        let done: Done = Box::new(move |_| of_done.told.lock().push("done".to_owned()));
+        let of_send = Arc::clone(&kernel);
+        kept.announced(&request).unwrap().begin(done, move |done| {
+            of_send.told.lock().push("sent".to_owned());
+            done(Ok(Reply::Renamed { moved: dir, replaced: None }));
+        });
+        let told = ["begin 4", "sent", "begin 1", "end 1", "end 4", "done"];
+        assert_eq!(*kernel.told.lock(), told);
+    }
+
+    #[test]
+    fn what_changes_no_directory_is_not_told() {
+        let (_kernel, kept) = kept();
+        let node = Handle::own(InodeId::from_raw(9));
+        assert!(kept.announced(&Request::GetAttr { node }).is_none());
+        let set = SetAttr::default();
+        assert!(kept.announced(&Request::SetAttr { node, open: None, set }).is_some());
+        let nowhere = KeptDirectories::new(3, OwnKernel::default());
+        assert!(nowhere.announced(&Request::SetAttr { node, open: None, set }).is_none());
+    }
+}
