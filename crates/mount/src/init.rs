@@ -15,6 +15,9 @@ pub const TTL: Duration = Duration::from_secs(3600);
 /// only the time in which the machine is awake, and a lease also ends while it sleeps.
 pub const LEASED_TTL: Duration = Duration::from_secs(2);
 
+/// Longest time that a program may take to install an entry, after its reply was written.
+pub(crate) const INSTALLS: Duration = Duration::from_secs(1);
+
 /// Lifetime in the kernel's cache of the attributes of an entry, while other sessions exist and
 /// there are no leases. A change by another session waits for as long if an entry on its way to the
 /// kernel is never installed, so it is shorter than what clients wait for an answer.

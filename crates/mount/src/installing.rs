@@ -15,10 +15,9 @@ use std::time::{Duration, Instant};
 
 use pelago_wire::InodeId;
 
+use crate::init::INSTALLS;
 use crate::state::State;
 
-/// Longest time that a program may take to install an entry.
-pub(crate) const INSTALLS: Duration = Duration::from_secs(1);
 /// The first pause between two attempts to invalidate such an inode; each further one is twice as
 /// long, up to [`LONGEST_PAUSE`].
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_micros(100);

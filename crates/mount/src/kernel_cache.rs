@@ -45,8 +45,8 @@ use pelago_fuse::{Errno, Notifier};
 use pelago_wire::{InodeId, LocalCache, Then, Touched};
 
 use crate::dir_attrs::DirAttrs;
-use crate::init::LEASED_TTL;
-use crate::installing::{self, INSTALLS};
+use crate::init::{INSTALLS, LEASED_TTL};
+use crate::installing;
 use crate::mountinfo;
 use crate::notices::{Counts, DirEntryKey, Notices};
 use crate::state::State;
@@ -79,7 +79,7 @@ pub(crate) struct KernelCache {
 }
 
 /// The state that the invalidating threads share.
-pub(crate) struct Invalidator {
+struct Invalidator {
     state: Weak<State>,
     /// The mount point. All names at once are invalidated only if nothing is mounted below it.
     point: PathBuf,
@@ -95,6 +95,7 @@ pub(crate) struct Invalidator {
 }
 
 /// The part of a change that waits for the kernel.
+#[derive(Default)]
 struct Invalidation {
     /// Names to invalidate.
     names: Vec<DirEntryKey>,
@@ -117,7 +118,9 @@ impl KernelCache {
             waits: Condvar::new(),
             counts: Counts::default(),
         });
-        let _only_once = state.invalidator.set(Arc::downgrade(&invalidator));
+        let of_state = Arc::downgrade(&invalidator);
+        let all_names = move || of_state.upgrade().is_some_and(|all| all.invalidate_all_names());
+        let _only_once = state.invalidate_all_names.set(Box::new(all_names));
         Self { state: Arc::downgrade(state), invalidator }
     }
 }

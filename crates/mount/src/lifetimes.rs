@@ -186,8 +186,8 @@ impl Lifetimes {
         is_leased.then(|| Box::new(at.clone()))
     }
 
-    /// Marks the nodes and names of other sites that changes touch. Returns what the kernel keeps of
-    /// them, once every reply that did not see the marks is written.
+    /// Marks the nodes and names of other sites that changes touch. Returns what the kernel keeps
+    /// of them, once every reply that did not see the marks is written.
     pub(crate) fn mark_elsewhere(&self, changes: &[Touched]) -> Touching {
         let Some(elsewhere) = &self.elsewhere else { return Touching::default() };
         elsewhere.mark(changes, |dir, name| self.key(dir, name.as_bytes()));

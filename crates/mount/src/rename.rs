@@ -19,6 +19,7 @@ use pelago_wire::{Context, Entry, Error, FileKind, OpenFlags, RenameFlags, Touch
 use crate::find::HiddenName;
 use crate::late_names::touched_name;
 use crate::name_changes::unless_hidden;
+use crate::notices::DirEntryKey;
 use crate::open_ids::OpenPath;
 use crate::state::State;
 use crate::unlinked::Retained;
@@ -115,6 +116,19 @@ impl Renaming {
 }
 
 impl State {
+    /// Invalidates all names after this mount has moved one of these, with the lifetime that it got
+    /// under a lease: the server has no lease on the new name. Called before the reply to the
+    /// rename. Returns what is to be invalidated after it, because the notice was not possible.
+    fn moved_elsewhere(&self, names: [&At; 2]) -> Vec<DirEntryKey> {
+        if !self.lifetimes.keeps_elsewhere(names) {
+            return Vec::new();
+        }
+        match self.invalidate_all_names.get().is_some_and(|invalidate| invalidate()) {
+            true => Vec::new(),
+            false => names.map(DirEntryKey::from).to_vec(),
+        }
+    }
+
     fn renamed(
         &self,
         result: Result<Renamed, Error>,

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -25,7 +25,6 @@ use crate::entry_attrs::EntryAttrs;
 use crate::find::{Find, HiddenName};
 use crate::held_inodes::HeldInodes;
 use crate::inodes::Inodes;
-use crate::kernel_cache::Invalidator;
 use crate::late_names::{LateNames, touched_name};
 use crate::lifetimes::{Lifetimes, ReplyGuard, Sample};
 use crate::locks::Locks;
@@ -77,8 +76,9 @@ pub(crate) struct State {
     pub(crate) stale_pages: StalePages,
     /// Sends notices; set once the mount serves.
     pub(crate) kernel: OnceLock<Notifier>,
-    /// Invalidates all names; set once the mount serves.
-    pub(crate) invalidator: OnceLock<Weak<Invalidator>>,
+    /// Invalidates all names, or returns false because that notice is not possible; set once the
+    /// mount serves.
+    pub(crate) invalidate_all_names: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
     /// SETXATTR has flags (7.33, Linux 5.13).
     has_setxattr_ext: AtomicBool,
     /// The kernel has SELinux, whose labels are extended attributes.
@@ -110,7 +110,7 @@ impl State {
             backings: Backings::default(),
             stale_pages: StalePages::default(),
             kernel: OnceLock::new(),
-            invalidator: OnceLock::new(),
+            invalidate_all_names: OnceLock::new(),
             has_setxattr_ext: AtomicBool::new(false),
             has_selinux: has_selinux(),
             unlinked: Unlinked::default(),

@@ -4,8 +4,9 @@
 //! there, and so has each owner of locks. A [`Holder`] caches what the other server has leased to
 //! this one, and answers from that. The sessions here cache nothing of it: no recall from there
 //! would reach them. The kernel below the own mount keeps directories ([`kept_directories`]). If
-//! the other server is silent for too long, requests that are not answered from the cache fail at once. What was in the cache when the
-//! leases ended is read meanwhile (`pelago_holder`, stale answers).
+//! the other server is silent for too long, requests that are not answered from the cache fail at
+//! once. What was in the cache when the leases ended is read meanwhile (`pelago_holder`, stale
+//! answers).
 
 mod close_bytes;
 mod far_clock;

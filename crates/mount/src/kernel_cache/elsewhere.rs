@@ -1,17 +1,14 @@
 //! Invalidation of directories of other sites, which the kernel keeps under leases of the server.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use pelago_client::At;
 use pelago_fuse::Notifier;
 use pelago_wire::{DirectoryCache, InodeId, Then, Touched};
 
 use super::{Invalidation, KernelCache, invalidate};
 use crate::lifetimes::{Lost, Touching};
-use crate::notices::DirEntryKey;
-use crate::state::State;
 
 impl DirectoryCache for KernelCache {
     fn begin(&self, changes: &Arc<[Touched]>, then: Then) {
@@ -22,8 +19,7 @@ impl DirectoryCache for KernelCache {
         if names.is_empty() {
             return then();
         }
-        let (installing, nodes) = (Vec::new(), Vec::new());
-        let waits = Invalidation { names, expires: names_until, installing, nodes };
+        let waits = Invalidation { names, expires: names_until, ..Invalidation::default() };
         self.invalidator.enqueue(waits, then);
     }
 
@@ -52,21 +48,5 @@ impl DirectoryCache for KernelCache {
 fn drop_attributes(kernel: &Notifier, dirs: &[InodeId]) {
     for ino in dirs {
         let _is_known = invalidate(kernel, *ino);
-    }
-}
-
-impl State {
-    /// Invalidates all names after this mount has moved one of these, with the lifetime that it got
-    /// under a lease: the server has no lease on the new name. Called before the reply to the
-    /// rename. Returns what is to be invalidated after it, because the notice was not possible.
-    pub(crate) fn moved_elsewhere(&self, names: [&At; 2]) -> Vec<DirEntryKey> {
-        if !self.lifetimes.keeps_elsewhere(names) {
-            return Vec::new();
-        }
-        let invalidator = self.invalidator.get().and_then(Weak::upgrade);
-        match invalidator.is_some_and(|invalidator| invalidator.invalidate_all_names()) {
-            true => Vec::new(),
-            false => names.map(DirEntryKey::from).to_vec(),
-        }
     }
 }

@@ -22,8 +22,7 @@ use pelago_client::At;
 use pelago_wire::{Attr, DirectoryLeases, Entry, FileKind, InodeId, Name, Touched};
 
 use super::changes::Changes;
-use crate::init::LEASED_TTL;
-use crate::installing::INSTALLS;
+use crate::init::{INSTALLS, LEASED_TTL};
 use crate::notices::DirEntryKey;
 
 /// Time by which the kernel may end a lifetime later than the server its lease: it counts in ticks,

@@ -200,7 +200,6 @@ fn moved(reply: &Reply) -> Vec<Touched> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::thread;
 
     use pelago_wire::{Handle, RenameFlags, SetAttr};
 
@@ -247,10 +246,11 @@ mod tests {
         for _ in 0..2 {
             let kept = Arc::clone(&kept);
             let sender = sender.clone();
-            thread::spawn(move || {
+            let ends = move || {
                 kept.end_stale();
                 sender.send(()).unwrap();
-            });
+            };
+            let _ends_by_itself = pelago_threads::spawn("test", ends).unwrap();
         }
         assert!(ended.recv_timeout(Duration::from_millis(50)).is_err());
         drop(held);
@@ -268,8 +268,13 @@ mod tests {
         let (kernel, kept) = kept();
         let dir = Handle::own(InodeId::from_raw(9));
         let name = |text: &[u8]| Name::new(text).unwrap();
-        let (from, to, flags) = (name(b"from"), name(b"to"), RenameFlags::NoReplace);
-        let request = Request::Rename { from_dir: dir, from, to_dir: dir, to, flags };
+        let request = Request::Rename {
+            from_dir: dir,
+            from: name(b"from"),
+            to_dir: dir,
+            to: name(b"to"),
+            flags: RenameFlags::NoReplace,
+        };
         let of_done = Arc::clone(&kernel);
         let done: Done = Box::new(move |_| of_done.told.lock().push("done".to_owned()));
         let of_send = Arc::clone(&kernel);
