@@ -1,10 +1,12 @@
-//! Counts the instructions of a guest's requests beside those of a machine: `cargo run --release
-//! -p pelago-cli --example guest_costs [FOLDER]`.
+//! Counts the instructions of a guest's requests beside those of a machine, and those of the own
+//! mount of a volume with a second office beside one without: `cargo run --release -p pelago-cli
+//! --example guest_costs [FOLDER]`.
 //!
 //! It starts itself under callgrind (of valgrind), which counts the same wherever else the machine
 //! is busy. Each step is the same request for many files, by each requester in turn. Two of the
 //! requesters ask the server in this process (*service*), two over TLS (*TLS*): then all that both
-//! ends do for a request is counted. With a FOLDER the profiles of all steps are kept there, for
+//! ends do for a request is counted. The second office has joined and has a session, and is not
+//! asked. With a FOLDER the profiles of all steps are kept there, for
 //! `callgrind_annotate`.
 #![expect(clippy::unwrap_used, reason = "it ends at what it did not expect")]
 
@@ -17,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use pelago_keynote::{Credential, Grant, Principal, policy};
+use pelago_keynote::{Credential, Grant, Principal, SiteInvitation, policy};
 use pelago_net::clients::list::ClientList;
 use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
@@ -26,7 +28,8 @@ use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer}
 use pelago_server::{Options, Server};
 use pelago_wire::{
     Bulk, Context, Cookie, Done, Handle, Name, NewMode, OpenFlags, OpenId, RecordedPeer,
-    RenameFlags, Reply, Request, RequestId, Service, SessionId, SessionRecord, SetAttr, WriteFlags,
+    RenameFlags, Reply, Request, RequestId, Service, SessionId, SessionRecord, SetAttr,
+    ShownTokens, SiteHello, WriteFlags,
 };
 use tikv_jemallocator::Jemalloc;
 
@@ -50,9 +53,17 @@ const ROOT: u8 = 1;
 const SERVER: u8 = 2;
 const MACHINE: u8 = 3;
 const GUEST: u8 = 4;
-/// The requesters, in their order. The second of each pair is the guest.
-const REQUESTERS: [&str; 5] =
-    ["own mount", "service, machine", "service, guest", "TLS, machine", "TLS, guest"];
+const TICKET: u8 = 5;
+const OFFICE: u8 = 6;
+/// The requesters, in their order. Each pair is compared.
+const REQUESTERS: [&str; 6] = [
+    "own mount",
+    "own, two offices",
+    "service, machine",
+    "service, guest",
+    "TLS, machine",
+    "TLS, guest",
+];
 
 /// Sections of the counted process: the last ones are moves of a directory.
 const SECTIONS: usize = STEPS.len() * REQUESTERS.len() + 4;
@@ -241,6 +252,8 @@ struct World {
     chain: Vec<Vec<u8>>,
     sessions: SessionServer,
     server: Server,
+    /// The server of a volume with a second office.
+    of_office: Server,
     folder: tempfile::TempDir,
 }
 
@@ -281,17 +294,42 @@ impl World {
         requesters.insert(0, own);
         let mut open = 0;
         for at in 0..requesters.len() {
-            let dir = requesters[0].make_dir(shared, &format!("of{at}"));
-            requesters[at].dir = dir;
-            requesters[at].files = (0..FILES)
+            requesters[at].dir = requesters[0].make_dir(shared, &format!("of{at}"));
+        }
+        let of_office = with_an_office(&folder.path().join("office"));
+        let mut own = Requester::new(of_office.service(), SessionId::DIRECT);
+        let path = (1..DEPTH).map(|depth| format!("depth{depth}")).chain(["of0".to_owned()]);
+        own.dir = path.fold(Handle::ROOT, |dir, name| own.make_dir(dir, &name));
+        requesters.insert(1, own);
+        for requester in &mut requesters {
+            requester.files = (0..FILES)
                 .map(|number| {
                     open += 1;
-                    File { number, node: dir, open: OpenId(open) }
+                    File { number, node: requester.dir, open: OpenId(open) }
                 })
                 .collect();
         }
-        Self { requesters, chain, sessions, server, folder }
+        Self { requesters, chain, sessions, server, of_office, folder }
     }
+}
+
+/// Returns the server of a volume that a second office has joined, with a session of its server.
+fn with_an_office(dir: &Path) -> Server {
+    let options = Options { grace: Duration::ZERO, ..Options::default() };
+    let server = Server::start(dir, options).unwrap();
+    let service = server.session_service();
+    let volume = service.served().volume;
+    server.invite_site("office", principal(TICKET).0, 1 << 40).unwrap();
+    let conditions = SiteInvitation { volume, site: 1 }.conditions();
+    let sentence =
+        Credential { comment: &[], licensee: principal(OFFICE), conditions: &conditions };
+    let sentence = sentence.sign(&key(TICKET).signing_key()).unwrap().into_bytes();
+    let shown = SiteHello { shown: ShownTokens::default(), invitation: Some(&sentence) };
+    let peer = service.admit_site(&principal(OFFICE).0, Some(&shown)).unwrap();
+    let session = SessionId::new(service.served().epoch, 1 << 20);
+    let record = SessionRecord::new([3; 16], RecordedPeer::Site(peer));
+    service.begin_session(session, record).unwrap();
+    server
 }
 
 fn machine(server: &Server) -> Requester {
@@ -352,6 +390,7 @@ fn run_counted() {
     world.requesters.clear();
     drop(world.sessions);
     world.server.stop().unwrap();
+    world.of_office.stop().unwrap();
     drop(world.folder);
 }
 
@@ -369,16 +408,16 @@ fn sections(folder: &Path) -> Vec<u64> {
         .collect()
 }
 
-/// Prints instructions of a request, and what a guest's takes more.
+/// Prints instructions of a request, and what that of the second of each pair takes more.
 fn print(sections: &[u64]) {
     print!("{:22}", "instructions");
     REQUESTERS.iter().for_each(|name| print!("{name:>18}"));
-    println!("{:>18}{:>18}", "service, more", "TLS, more");
+    println!("{:>18}{:>18}{:>18}", "own, more", "service, more", "TLS, more");
     for (step, figures) in STEPS.iter().zip(sections.chunks(REQUESTERS.len())) {
         let each: Vec<f64> = figures.iter().map(|sum| *sum as f64 / FILES as f64).collect();
         print!("{:22}", step.name);
         each.iter().for_each(|figure| print!("{figure:>18.0}"));
-        for pair in each[1..].chunks(2) {
+        for pair in each.chunks(2) {
             print!("{:>16.1} %", (pair[1] / pair[0] - 1.0) * 100.0);
         }
         println!();

@@ -212,44 +212,54 @@ impl Holder {
     ) {
         let holder = Arc::clone(self);
         let context = *context;
-        let answered = move |mut result: Result<Reply, Error>, mut granted: Granted| {
-            if holder.service.lease_left().is_zero() {
-                // The reply came after the end of its leases. Nothing would drop its facts when the
-                // leases begin anew.
-                granted.leases = Leases::default();
+        let answered = move |result: Result<Reply, Error>, granted: Granted| {
+            if !is_of_server(&result) || !holder.ends_stale() {
+                return holder.answered(&context, sent, result, granted, done);
             }
-            let mut sent = sent;
-            if let (ReplyFacts::Bytes(read), Err(error)) = (&sent.facts, &result)
-                && error.kind() == Kind::Corrupt
-            {
-                // Perhaps none of the bytes that the program wants.
-                let read = *read;
-                holder.state.lock().answered(sent, &mut result, granted);
-                return holder.read_again(&context, read, done);
-            }
-            let shows_dirty = sent.shows_dirty.take();
-            let mut state = holder.state.lock();
-            let ends_stale = is_of_server(&result);
-            if ends_stale {
-                state.end_stale();
-            }
-            state.answered(sent, &mut result, granted);
-            let unsettled = mem::take(&mut state.unsettled);
-            let again = shows_dirty.and_then(|shown| {
-                let old = state.old_files(&shown.files, &mut result);
-                (!old.is_empty()).then_some((shown, old))
-            });
-            drop(state);
-            if let Some(cache) = holder.cache.get().filter(|_| ends_stale) {
-                cache.end_stale();
-            }
-            holder.settle(unsettled);
-            match again {
-                Some((shown, old)) => holder.ask_again(&context, shown, &old, done),
-                None => done(result),
-            }
+            let ended = Arc::clone(&holder);
+            holder.end_stale(Box::new(move || {
+                ended.answered(&context, sent, result, granted, done);
+            }));
         };
         self.service.ask_leased(&context, request, bulk, Box::new(answered));
+    }
+
+    /// Handles the reply to a request.
+    fn answered(
+        self: &Arc<Self>,
+        context: &Context,
+        mut sent: SentRequest,
+        mut result: Result<Reply, Error>,
+        mut granted: Granted,
+        done: Done,
+    ) {
+        if self.service.lease_left().is_zero() {
+            // The reply came after the end of its leases. Nothing would drop its facts when the
+            // leases begin anew.
+            granted.leases = Leases::default();
+        }
+        if let (ReplyFacts::Bytes(read), Err(error)) = (&sent.facts, &result)
+            && error.kind() == Kind::Corrupt
+        {
+            // Perhaps none of the bytes that the program wants.
+            let read = *read;
+            self.state.lock().answered(sent, &mut result, granted);
+            return self.read_again(context, read, done);
+        }
+        let shows_dirty = sent.shows_dirty.take();
+        let mut state = self.state.lock();
+        state.answered(sent, &mut result, granted);
+        let unsettled = mem::take(&mut state.unsettled);
+        let again = shows_dirty.and_then(|shown| {
+            let old = state.old_files(&shown.files, &mut result);
+            (!old.is_empty()).then_some((shown, old))
+        });
+        drop(state);
+        self.settle(unsettled);
+        match again {
+            Some((shown, old)) => self.ask_again(context, shown, &old, done),
+            None => done(result),
+        }
     }
 
     /// Ends changes by requests that have failed here once they are over: what they touch may be

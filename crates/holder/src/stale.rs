@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use pelago_wire::{Buffer, Context, Error, FileKind, InodeId, Reply, Request, limits};
+use pelago_wire::{Buffer, Context, Error, FileKind, InodeId, Reply, Request, Then, limits};
 
 use crate::copies::FileVersion;
 use crate::holder::Holder;
@@ -24,6 +24,24 @@ impl Holder {
     /// Returns whether the server has been silent for so long that it may be away.
     pub(crate) fn is_silent(&self) -> bool {
         self.service.silence().is_some_and(|silence| silence >= SILENT)
+    }
+
+    /// Returns whether an answer that has come ends what was known before the silence: something of
+    /// that may be used, and the answer is one of the server, which was heard then.
+    pub(crate) fn ends_stale(&self) -> bool {
+        let is_used = !self.state.lock().stale.is_empty()
+            || self.cache.get().is_some_and(|cache| cache.may_be_stale());
+        is_used && !self.is_silent()
+    }
+
+    /// Forgets what was known before the silence. Calls `then` once the cache below has dropped it:
+    /// an answer of the server is passed on, and others are cached, only after it.
+    pub(crate) fn end_stale(&self, then: Then) {
+        self.state.lock().end_stale();
+        match self.cache.get() {
+            Some(cache) => cache.end_stale(then),
+            None => then(),
+        }
     }
 
     /// Answers a request that changes nothing, if the server is silent and what was cached before

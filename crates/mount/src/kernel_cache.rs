@@ -12,7 +12,8 @@
 //!    of the directory for it, and holds this lock over CREATE, UNLINK, RENAME and the like until
 //!    their reply: sent by the thread that must reply, the notice would be a deadlock. A lookup
 //!    holds the lock until its entry is installed, so when the notice returns, entries from before
-//!    it are installed. Attributes are then invalidated once more.
+//!    it are installed; only one that the kernel looks up again because its lifetime was over is
+//!    perhaps not, but has no name any more. Attributes are then invalidated once more.
 //! 4. If that takes longer than `PATIENCE`, all names are invalidated at once, which takes no lock
 //!    (FUSE_NOTIFY_INC_EPOCH, Linux 6.16). Linux detaches what is mounted below a name that it
 //!    finds invalid. So this notice is not sent while something is mounted below, nor more often
@@ -34,7 +35,7 @@
 //! [`Lifetimes`]: crate::lifetimes::Lifetimes
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -76,6 +77,9 @@ const MOST_REPEATS: usize = 4096;
 pub(crate) struct KernelCache {
     state: Weak<State>,
     invalidator: Arc<Invalidator>,
+    /// Invalidates directories of other sites: each of its threads may wait for another site, and
+    /// changes of own files must not wait for one of these.
+    elsewhere: Arc<Invalidator>,
 }
 
 /// The state that the invalidating threads share.
@@ -109,19 +113,12 @@ struct Invalidation {
 
 impl KernelCache {
     pub(crate) fn new(state: &Arc<State>, point: PathBuf) -> Self {
-        let invalidator = Arc::new(Invalidator {
-            state: Arc::downgrade(state),
-            point,
-            work: Mutex::default(),
-            names: Condvar::new(),
-            installs: Condvar::new(),
-            waits: Condvar::new(),
-            counts: Counts::default(),
-        });
-        let of_state = Arc::downgrade(&invalidator);
+        let invalidator = Arc::new(Invalidator::new(state, point.clone()));
+        let elsewhere = Arc::new(Invalidator::new(state, point));
+        let of_state = Arc::downgrade(&elsewhere);
         let all_names = move || of_state.upgrade().is_some_and(|all| all.invalidate_all_names());
         let _only_once = state.invalidate_all_names.set(Box::new(all_names));
-        Self { state: Arc::downgrade(state), invalidator }
+        Self { state: Arc::downgrade(state), invalidator, elsewhere }
     }
 }
 
@@ -133,8 +130,11 @@ impl KernelCache {
 
     /// Returns how many notices were sent.
     pub(crate) fn notices(&self) -> Notices {
-        let Counts { names, epochs } = &self.invalidator.counts;
-        Notices { names: names.load(Ordering::Relaxed), epochs: epochs.load(Ordering::Relaxed) }
+        let counts = [&self.invalidator.counts, &self.elsewhere.counts];
+        let sum = |count: fn(&Counts) -> &AtomicU64| {
+            counts.iter().map(|counts| count(counts).load(Ordering::Relaxed)).sum()
+        };
+        Notices { names: sum(|counts| &counts.names), epochs: sum(|counts| &counts.epochs) }
     }
 }
 
@@ -257,16 +257,8 @@ impl LocalCache for KernelCache {
 
 impl Drop for KernelCache {
     fn drop(&mut self) {
-        let waiting = {
-            let mut work = self.invalidator.work.lock();
-            work.ended = true;
-            work.queue.clear();
-            std::mem::take(&mut work.changes)
-        };
-        self.invalidator.names.notify_all();
-        self.invalidator.installs.notify_all();
-        self.invalidator.waits.notify_all();
-        waiting.into_values().filter_map(|waiting| waiting.then).for_each(|then| then());
+        self.invalidator.end();
+        self.elsewhere.end();
     }
 }
 
@@ -292,6 +284,32 @@ pub(crate) fn invalidate(kernel: &Notifier, ino: InodeId) -> bool {
 }
 
 impl Invalidator {
+    fn new(state: &Arc<State>, point: PathBuf) -> Self {
+        Self {
+            state: Arc::downgrade(state),
+            point,
+            work: Mutex::default(),
+            names: Condvar::new(),
+            installs: Condvar::new(),
+            waits: Condvar::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Ends all threads, and lets all changes go on.
+    fn end(&self) {
+        let waiting = {
+            let mut work = self.work.lock();
+            work.ended = true;
+            work.queue.clear();
+            std::mem::take(&mut work.changes)
+        };
+        self.names.notify_all();
+        self.installs.notify_all();
+        self.waits.notify_all();
+        waiting.into_values().filter_map(|waiting| waiting.then).for_each(|then| then());
+    }
+
     /// Queues names, and inodes that are to be invalidated once they are installed. Calls `then`
     /// when all are invalidated, or have expired; for the names an invalidation of all names at
     /// once suffices.

@@ -47,7 +47,7 @@ use crate::init::{ENTRY_TTL, LEASED_TTL, TTL};
 use crate::name_times::NameTimes;
 use crate::options::Keeps;
 
-pub(crate) use self::elsewhere::{Lost, Touching};
+pub(crate) use self::elsewhere::KeptPart;
 
 use self::changes::Changes;
 use self::elsewhere::Elsewhere;
@@ -188,11 +188,11 @@ impl Lifetimes {
 
     /// Marks the nodes and names of other sites that changes touch. Returns what the kernel keeps
     /// of them, once every reply that did not see the marks is written.
-    pub(crate) fn mark_elsewhere(&self, changes: &[Touched]) -> Touching {
-        let Some(elsewhere) = &self.elsewhere else { return Touching::default() };
+    pub(crate) fn mark_elsewhere(&self, changes: &[Touched]) -> KeptPart {
+        let Some(elsewhere) = &self.elsewhere else { return KeptPart::default() };
         elsewhere.mark(changes, |dir, name| self.key(dir, name.as_bytes()));
         self.pass_gate();
-        elsewhere.touching(changes)
+        elsewhere.touched(changes)
     }
 
     /// Removes the marks of changes at other sites that have ended.
@@ -204,16 +204,34 @@ impl Lifetimes {
 
     /// Ends all leases of another site: replies on their way get no lifetime. Returns what the
     /// kernel keeps of that site, once all earlier ones are written. The caller has it dropped.
-    pub(crate) fn lose_elsewhere(&self, site: u16) -> Lost {
-        let Some(elsewhere) = &self.elsewhere else { return Lost::default() };
+    pub(crate) fn lose_elsewhere(&self, site: u16) -> KeptPart {
+        let Some(elsewhere) = &self.elsewhere else { return KeptPart::default() };
         elsewhere.lose();
         self.pass_gate();
-        elsewhere.take(site)
+        elsewhere.of_site(site)
     }
 
     /// Returns whether the kernel keeps one of these names of other sites.
     pub(crate) fn keeps_elsewhere(&self, names: [&At; 2]) -> bool {
-        self.elsewhere.as_ref().is_some_and(|elsewhere| elsewhere.keeps_one(names))
+        self.elsewhere_of(names).is_some_and(|elsewhere| elsewhere.keeps_one(names))
+    }
+
+    /// Returns whether one of these names is of another site, and its server is perhaps not told of
+    /// its changes. Asked before a rename is sent.
+    pub(crate) fn is_unleased_elsewhere(&self, names: [&At; 2]) -> bool {
+        self.elsewhere_of(names).is_some_and(|elsewhere| !elsewhere.are_leased(names))
+    }
+
+    /// Records that the kernel is about to move one name to the other, with its lifetime, or to
+    /// exchange both, if they are of another site.
+    pub(crate) fn moves_elsewhere(&self, names: [&At; 2]) {
+        self.elsewhere_of(names).into_iter().for_each(|elsewhere| elsewhere.moves(names));
+    }
+
+    /// Returns the lifetimes of directories of other sites, if one of these names may have one.
+    fn elsewhere_of(&self, names: [&At; 2]) -> Option<&Elsewhere> {
+        let is_elsewhere = names.iter().any(|at| self.is_elsewhere(at.dir.ino));
+        self.elsewhere.as_ref().filter(|_| is_elsewhere)
     }
 
     /// Sets whether other sessions exist. Replies on their way get no lifetime. Returns once all

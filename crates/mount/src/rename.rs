@@ -82,6 +82,9 @@ impl Renaming {
         let changes =
             [state.begin_change(&from), if is_one { None } else { state.begin_change(&to) }];
         state.lifetimes.moves(&from, &to);
+        // A recall of the new name may come before the reply.
+        state.lifetimes.moves_elsewhere([&from, &to]);
+        let is_unleased = state.lifetimes.is_unleased_elsewhere([&from, &to]);
         let hidden_from = HiddenName::of(&from);
         let hidden_to = HiddenName::of(&to);
         let old_name = from.clone();
@@ -100,7 +103,11 @@ impl Renaming {
             }
             let renamed = renamed.map_err(|error| unless_hidden(error, hidden_from));
             let names = [&old_name, &new_name];
-            let left = if renamed.is_ok() { state.moved_elsewhere(names) } else { Vec::new() };
+            state.lifetimes.moves_elsewhere(names);
+            let left = match renamed {
+                Ok(()) if is_unleased => state.moved_unleased(names),
+                Ok(()) | Err(_) => Vec::new(),
+            };
             state.done(renamed, reply, || {
                 let nodes = nodes.into_iter().flatten().flatten().map(Touched::Node);
                 names.into_iter().map(touched_name).chain(nodes).collect()
@@ -116,10 +123,10 @@ impl Renaming {
 }
 
 impl State {
-    /// Invalidates all names after this mount has moved one of these, with the lifetime that it got
-    /// under a lease: the server has no lease on the new name. Called before the reply to the
+    /// Invalidates all names after this mount has moved one of these, if it has a lifetime: the
+    /// server is perhaps not told of changes of the new name. Called before the reply to the
     /// rename. Returns what is to be invalidated after it, because the notice was not possible.
-    fn moved_elsewhere(&self, names: [&At; 2]) -> Vec<DirEntryKey> {
+    fn moved_unleased(&self, names: [&At; 2]) -> Vec<DirEntryKey> {
         if !self.lifetimes.keeps_elsewhere(names) {
             return Vec::new();
         }

@@ -250,7 +250,7 @@ impl Upstream {
     /// Has the kernel below the own mount drop what it keeps of the other site: this connection is
     /// replaced.
     pub(crate) fn drop_kept(&self) {
-        self.kept.drop_all();
+        self.kept.drop_all(Box::new(|| {}));
     }
 
     /// Returns whether an open of this session is at the other site.

@@ -24,21 +24,26 @@ pub trait DirectoryLeases: Send + Sync {
 
     /// Returns for how long a name leads to this directory; zero if that is not leased.
     fn name_holds(&self, dir: InodeId, name: &Name, target: InodeId) -> Duration;
+
+    /// Returns whether the last answer about a name, its target or its absence, is leased: then the
+    /// server is told of each change of a name in this directory.
+    fn has_names(&self, dir: InodeId, name: &Name) -> bool;
 }
 
 /// The kernel's cache of directories of other sites. It keeps nothing else of these sites.
 ///
-/// No method waits for a request of the cache's own mount.
+/// No method waits for a request of the cache's own mount. The cache calls each `then` exactly
+/// once: before the method returns if that takes no time, otherwise from a thread of its own, which
+/// must not be held up.
 pub trait DirectoryCache: Send + Sync {
     /// Announces a change that does not come from this mount: until [`DirectoryCache::end`] nothing
-    /// that it touches is cached. The cache calls `then` exactly once, when it has dropped what it
-    /// had: before this returns if that takes no time, otherwise from a thread of its own, which
-    /// must not be held up.
+    /// that it touches is cached. Calls `then` when the cache has dropped what it had.
     fn begin(&self, changes: &Arc<[Touched]>, then: Then);
 
     /// Ends a change that was carried out, or has failed. Called before the change is answered.
     fn end(&self, changes: &[Touched]);
 
-    /// Ends the validity of all that is cached of a site. Returns when the cache has dropped it.
-    fn drop_site(&self, site: u16);
+    /// Ends the validity of all that is cached of a site. Calls `then` when the cache has dropped
+    /// it.
+    fn drop_site(&self, site: u16, then: Then);
 }

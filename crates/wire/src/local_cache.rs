@@ -61,9 +61,16 @@ pub trait LocalCache: Send + Sync {
     /// Returns when the cache has dropped them.
     fn drop_all(&self, nodes: &[InodeId]);
 
-    /// Ends the validity of answers from the time in which a server was silent. Returns when the
-    /// cache has dropped them. Only a cache that keeps such answers does anything.
-    fn end_stale(&self) {}
+    /// Returns whether the cache may have answers from the time in which a server was silent.
+    fn may_be_stale(&self) -> bool {
+        false
+    }
+
+    /// Ends the validity of such answers. Calls `then` exactly once, when the cache has dropped
+    /// them.
+    fn end_stale(&self, then: Then) {
+        then();
+    }
 
     /// Calls `then` exactly once, when the cache has dropped the bytes of the files that
     /// [`LocalCache::end`] and [`LocalCache::bytes_changed`] have named: before this returns, or

@@ -1,26 +1,18 @@
 //! Invalidation of directories of other sites, which the kernel keeps under leases of the server.
 
 use std::sync::Arc;
-use std::thread;
-use std::time::Instant;
 
-use pelago_fuse::Notifier;
-use pelago_wire::{DirectoryCache, InodeId, Then, Touched};
+use pelago_wire::{DirectoryCache, Then, Touched};
 
 use super::{Invalidation, KernelCache, invalidate};
-use crate::lifetimes::{Lost, Touching};
+use crate::lifetimes::KeptPart;
+use crate::state::State;
 
 impl DirectoryCache for KernelCache {
     fn begin(&self, changes: &Arc<[Touched]>, then: Then) {
         let Some(state) = self.state.upgrade() else { return then() };
-        let Touching { nodes, names, names_until } = state.lifetimes.mark_elsewhere(changes);
-        let Some(kernel) = state.kernel.get() else { return then() };
-        drop_attributes(kernel, &nodes);
-        if names.is_empty() {
-            return then();
-        }
-        let waits = Invalidation { names, expires: names_until, ..Invalidation::default() };
-        self.invalidator.enqueue(waits, then);
+        let kept = state.lifetimes.mark_elsewhere(changes);
+        self.invalidate_elsewhere(&state, kept, then);
     }
 
     fn end(&self, changes: &[Touched]) {
@@ -29,24 +21,28 @@ impl DirectoryCache for KernelCache {
         }
     }
 
-    fn drop_site(&self, site: u16) {
-        let Some(state) = self.state.upgrade() else { return };
-        let Lost { nodes, names_until } = state.lifetimes.lose_elsewhere(site);
-        let Some(kernel) = state.kernel.get() else { return };
-        drop_attributes(kernel, &nodes);
-        if let Some(until) = names_until
-            && !self.invalidator.invalidate_all_names()
-        {
-            // The notice was not possible; but no name holds for longer than this.
-            thread::sleep(until.saturating_duration_since(Instant::now()));
-        }
+    fn drop_site(&self, site: u16, then: Then) {
+        let Some(state) = self.state.upgrade() else { return then() };
+        let kept = state.lifetimes.lose_elsewhere(site);
+        self.invalidate_elsewhere(&state, kept, then);
     }
 }
 
-/// Invalidates attributes that were read by GETATTR: the kernel has these directories, or has
-/// forgotten them since.
-fn drop_attributes(kernel: &Notifier, dirs: &[InodeId]) {
-    for ino in dirs {
-        let _is_known = invalidate(kernel, *ino);
+impl KernelCache {
+    /// Invalidates directories of other sites, and calls `then` when that is done, or their
+    /// lifetimes are over.
+    fn invalidate_elsewhere(&self, state: &State, kept: KeptPart, then: Then) {
+        let KeptPart { nodes, names, names_until } = kept;
+        let Some(kernel) = state.kernel.get() else { return then() };
+        for ino in nodes {
+            // The attributes were read by GETATTR: the kernel has the directory, or has forgotten
+            // it since.
+            let _is_known = invalidate(kernel, ino);
+        }
+        if names.is_empty() {
+            return then();
+        }
+        let waits = Invalidation { names, expires: names_until, ..Invalidation::default() };
+        self.elsewhere.enqueue(waits, then);
     }
 }

@@ -30,8 +30,10 @@ use crate::notices::DirEntryKey;
 const SLACK: Duration = Duration::from_millis(50);
 /// Most directories, and most names, that have a lifetime at the same time. Further ones get none.
 const MOST_KEPT: usize = 65_536;
-/// Count of records from which those that are over are searched for.
+/// Count of records from which those that are over are searched for, and the pause between two
+/// searches.
 const SWEEP_FROM: usize = 1024;
+const SWEEP_PAUSE: Duration = Duration::from_millis(100);
 
 /// Decides how long the kernel may keep a directory of another site, and records what it keeps.
 pub(super) struct Elsewhere {
@@ -55,6 +57,7 @@ struct Kept<K> {
     until: HashMap<K, Instant>,
     /// Count of records at which those that are over are searched for.
     sweep_at: usize,
+    swept: Instant,
 }
 
 /// The state before a request was sent; see [`super::Sample`].
@@ -71,17 +74,9 @@ enum Subject {
     Name(u64, u64),
 }
 
-/// What the kernel kept of a site whose leases have all ended.
+/// What the kernel keeps of the things that a change touches, or of a site.
 #[derive(Default)]
-pub(crate) struct Lost {
-    pub(crate) nodes: Vec<InodeId>,
-    /// When the last lifetime of a name is over; `None` if it keeps none.
-    pub(crate) names_until: Option<Instant>,
-}
-
-/// What the kernel keeps of the things that a change touches.
-#[derive(Default)]
-pub(crate) struct Touching {
+pub(crate) struct KeptPart {
     pub(crate) nodes: Vec<InodeId>,
     pub(crate) names: Vec<DirEntryKey>,
     /// When the last lifetime of these names is over.
@@ -158,26 +153,26 @@ impl Elsewhere {
 
     /// Returns what the kernel keeps of the things that changes touch. Asked once they are marked,
     /// and the gate is passed.
-    pub(super) fn touching(&self, changes: &[Touched]) -> Touching {
+    pub(super) fn touched(&self, changes: &[Touched]) -> KeptPart {
         let now = Instant::now();
         let kept = self.kept.lock();
-        let mut touching = Touching::default();
+        let mut part = KeptPart::default();
         for change in changes {
             match change {
                 Touched::Node(ino) if kept.nodes.until(ino, now).is_some() => {
-                    touching.nodes.push(*ino);
+                    part.nodes.push(*ino);
                 }
                 Touched::Name { dir, name } => {
                     let key = DirEntryKey { dir: *dir, name: name.clone() };
                     if let Some(until) = kept.names.until(&key, now) {
-                        touching.names_until = touching.names_until.max(Some(until));
-                        touching.names.push(key);
+                        part.names_until = part.names_until.max(Some(until));
+                        part.names.push(key);
                     }
                 }
                 Touched::Node(_) | Touched::Bytes(_) => {}
             }
         }
-        touching
+        part
     }
 
     /// Returns whether the kernel keeps one of these names.
@@ -187,23 +182,39 @@ impl Elsewhere {
         names.iter().any(|at| kept.names.until(&DirEntryKey::from(*at), now).is_some())
     }
 
+    /// Returns whether the server is told of each change of these names.
+    pub(super) fn are_leased(&self, names: [&At; 2]) -> bool {
+        names.iter().all(|at| self.leases.has_names(at.dir.ino, &at.name))
+    }
+
+    /// Records that the kernel is about to move one name to the other, with its lifetime, or to
+    /// exchange both.
+    pub(super) fn moves(&self, [one, other]: [&At; 2]) {
+        let now = Instant::now();
+        let [one, other] = [one, other].map(DirEntryKey::from);
+        let names = &mut self.kept.lock().names;
+        let [of_one, of_other] = [&one, &other].map(|key| names.until(key, now));
+        of_one.into_iter().for_each(|until| names.record(other.clone(), until));
+        of_other.into_iter().for_each(|until| names.record(one.clone(), until));
+    }
+
     /// Ends all leases of a site: replies on their way get no lifetime. The caller passes the gate
-    /// then, and calls [`Elsewhere::take`].
+    /// then, and calls [`Elsewhere::of_site`].
     pub(super) fn lose(&self) {
         self.era.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns what the kernel keeps of a site, and forgets it: the caller has it dropped.
-    pub(super) fn take(&self, site: u16) -> Lost {
+    /// Returns what the kernel keeps of a site.
+    pub(super) fn of_site(&self, site: u16) -> KeptPart {
         let now = Instant::now();
-        let mut kept = self.kept.lock();
-        let nodes = kept.nodes.take(|ino| ino.site() == site);
-        let names = kept.names.take(|key| key.dir.site() == site);
-        drop(kept);
-        Lost {
-            nodes: nodes.into_keys().collect(),
-            names_until: names.into_values().filter(|until| *until > now).max(),
+        let kept = self.kept.lock();
+        let nodes = kept.nodes.all(now).map(|(ino, _)| *ino).filter(|ino| ino.site() == site);
+        let mut part = KeptPart { nodes: nodes.collect(), ..KeptPart::default() };
+        for (key, until) in kept.names.all(now).filter(|(key, _)| key.dir.site() == site) {
+            part.names_until = part.names_until.max(Some(until));
+            part.names.push(key.clone());
         }
+        part
     }
 
     fn holds(&self, sample: &Sample) -> bool {
@@ -217,7 +228,7 @@ impl Elsewhere {
 
 impl<K: Hash + Eq> Kept<K> {
     fn new() -> Self {
-        Self { until: HashMap::new(), sweep_at: SWEEP_FROM }
+        Self { until: HashMap::new(), sweep_at: SWEEP_FROM, swept: Instant::now() }
     }
 
     /// Records the lifetime of a thing. Returns it, or zero if there is no room.
@@ -226,18 +237,23 @@ impl<K: Hash + Eq> Kept<K> {
             return ttl;
         }
         let now = Instant::now();
-        if self.until.len() >= self.sweep_at {
+        if self.until.len() >= self.sweep_at && now > self.swept + SWEEP_PAUSE {
             self.until.retain(|_, until| *until > now);
             self.sweep_at = (2 * self.until.len()).clamp(SWEEP_FROM, MOST_KEPT);
+            self.swept = now;
         }
         if self.until.len() >= MOST_KEPT {
             return Duration::ZERO;
         }
         // A program installs the reply some time later.
-        let until = now + ttl + INSTALLS;
+        self.record(key, now + ttl + INSTALLS);
+        ttl
+    }
+
+    /// Records that the lifetime of a thing is over at this time, or later.
+    fn record(&mut self, key: K, until: Instant) {
         let kept = self.until.entry(key).or_insert(until);
         *kept = until.max(*kept);
-        ttl
     }
 
     /// Returns when the lifetime of a thing is over, if it is not yet.
@@ -245,9 +261,9 @@ impl<K: Hash + Eq> Kept<K> {
         self.until.get(key).copied().filter(|until| *until > now)
     }
 
-    /// Forgets some things, and returns them.
-    fn take(&mut self, is_one: impl Fn(&K) -> bool) -> HashMap<K, Instant> {
-        self.until.extract_if(|key, _| is_one(key)).collect()
+    /// Returns all things whose lifetime is not over, and when it is.
+    fn all(&self, now: Instant) -> impl Iterator<Item = (&K, Instant)> {
+        self.until.iter().map(|(key, until)| (key, *until)).filter(move |(_, until)| *until > now)
     }
 }
 

@@ -48,6 +48,10 @@ impl DirectoryLeases for Leases {
     fn name_holds(&self, _dir: InodeId, _name: &Name, _target: InodeId) -> Duration {
         self.left()
     }
+
+    fn has_names(&self, _dir: InodeId, name: &Name) -> bool {
+        !name.as_bytes().starts_with(b"unleased")
+    }
 }
 
 /// A mount with the directories `one/two`, and another session that changes them.
@@ -90,6 +94,12 @@ impl Tree {
         done.recv_timeout(Duration::from_secs(60)).unwrap();
         change();
         self.cache.end(&touched);
+    }
+
+    fn drop_site(&self, site: u16) {
+        let (told, done) = mpsc::channel();
+        self.cache.drop_site(site, Box::new(move || told.send(()).unwrap()));
+        done.recv_timeout(Duration::from_secs(60)).unwrap();
     }
 
     fn ask(&self, request: Request) -> Reply {
@@ -152,7 +162,7 @@ fn directories_are_not_asked_for_again_and_files_are() {
     let requests = tree.requests(walk("one/two/file"));
     assert!((2 * CALLS..2 * CALLS + FEW).contains(&requests), "{requests}: no file is kept");
     tree.leases.millis.store(0, Ordering::SeqCst);
-    tree.cache.drop_site(0);
+    tree.drop_site(0);
     let requests = tree.requests(walk("one/two"));
     assert!(requests >= 3 * CALLS, "{requests}: there is no lease");
 }
@@ -162,7 +172,7 @@ fn directories_are_not_asked_for_again_and_files_are() {
 fn no_lifetime_is_given_at_the_end_of_a_lease() {
     let Some(tree) = Tree::new() else { return };
     tree.leases.millis.store(50, Ordering::SeqCst);
-    tree.cache.drop_site(0);
+    tree.drop_site(0);
     let path = tree.path("one");
     let requests = tree.requests(|| looks(&path));
     assert!(requests >= CALLS, "{requests}");
@@ -238,17 +248,25 @@ fn a_change_of_a_name_that_was_not_walked_waits_for_no_program_in_its_directory(
     });
 }
 
-/// The kernel moves a name with its lifetime, and the server has no lease on the new one.
+/// The kernel moves a name with its lifetime. The server is told of changes of the new one, or has
+/// no lease on it.
 #[test]
-fn a_name_that_this_mount_has_moved_is_asked_for() {
+fn a_name_that_this_mount_has_moved_is_seen_where_it_is() {
     let Some(tree) = Tree::new() else { return };
     for round in 0..ROUNDS {
-        assert!(exists(&tree.path("one/two")));
-        fs::rename(tree.path("one"), tree.path("mine")).unwrap();
-        tree.move_unseen("mine", "other");
-        assert!(!exists(&tree.path("mine")), "round {round}");
-        tree.move_unseen("other", "one");
-        assert!(exists(&tree.path("one")));
+        for mine in ["mine", "unleased"] {
+            assert!(exists(&tree.path("one/two")));
+            let epochs = tree.mounted.mount.notices().epochs;
+            fs::rename(tree.path("one"), tree.path(mine)).unwrap();
+            if mine == "mine" {
+                assert_eq!(tree.mounted.mount.notices().epochs, epochs, "own names stay");
+                tree.others_move("mine", "other");
+            } else {
+                tree.move_unseen("unleased", "other");
+            }
+            assert!(!exists(&tree.path(mine)), "round {round}");
+            tree.others_move("other", "one");
+        }
     }
 }
 
@@ -257,12 +275,12 @@ fn when_all_leases_of_a_site_have_ended_nothing_of_before_is_used() {
     let Some(tree) = Tree::new() else { return };
     for round in 0..ROUNDS {
         assert!(exists(&tree.path("one/two")));
-        tree.cache.drop_site(1);
+        tree.drop_site(1);
         tree.move_unseen("one", "moved");
-        tree.cache.drop_site(0);
+        tree.drop_site(0);
         assert!(!exists(&tree.path("one/two")), "round {round}");
         assert!(exists(&tree.path("moved/two")));
-        tree.cache.drop_site(0);
+        tree.drop_site(0);
         tree.move_unseen("moved", "one");
         assert!(exists(&tree.path("one")));
     }

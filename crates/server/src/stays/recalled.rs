@@ -20,16 +20,21 @@ impl LocalCache for RecalledStays {
     fn set_shared(&self, _shared: bool) {}
 
     fn begin(&self, changes: &Arc<[Touched]>, then: Then) {
-        if self.stays.is_empty() {
-            return self.kept.begin(changes, then);
-        }
-        let nodes = changes.iter().filter_map(|touched| match touched {
-            Touched::Node(ino) => Some(*ino),
-            Touched::Name { .. } | Touched::Bytes(_) => None,
-        });
-        let files = nodes.filter(|ino| self.stays.has_place(*ino)).collect();
         let stays = Arc::clone(&self.stays);
-        self.kept.begin(changes, Box::new(move || stays.tell_of_files(files, then)));
+        let of_files = Arc::clone(changes);
+        // The kernel may take its time, in which files are written.
+        let dropped = move || {
+            if stays.is_empty() {
+                return then();
+            }
+            let nodes = of_files.iter().filter_map(|touched| match touched {
+                Touched::Node(ino) => Some(*ino),
+                Touched::Name { .. } | Touched::Bytes(_) => None,
+            });
+            let files = nodes.filter(|ino| stays.has_place(*ino)).collect();
+            stays.tell_of_files(files, then);
+        };
+        self.kept.begin(changes, Box::new(dropped));
     }
 
     fn end(&self, changes: &[Touched]) {
@@ -41,14 +46,18 @@ impl LocalCache for RecalledStays {
     /// All leases are lost. What was written under them is told before others look at it, if the
     /// home is only starting again.
     fn drop_all(&self, _nodes: &[InodeId]) {
-        self.kept.drop_all();
+        self.kept.wait_until_dropped();
         for node in self.stays.dirty() {
             self.stays.tell_all(vec![node], Box::new(|| {}));
         }
     }
 
-    fn end_stale(&self) {
-        self.kept.end_stale();
+    fn may_be_stale(&self) -> bool {
+        self.kept.may_be_stale()
+    }
+
+    fn end_stale(&self, then: Then) {
+        self.kept.end_stale(then);
     }
 
     fn when_dropped(&self, _changes: &[Touched], then: Then) {

@@ -11,10 +11,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use pelago_holder::Holder;
 use pelago_wire::{
     Attr, DirectoryCache, DirectoryLeases, Done, InodeId, LeaseTimes, Name, Reply, Request, Then,
     Touched, Touches,
@@ -36,14 +37,16 @@ pub(crate) struct KeptDirectories {
     stale: AtomicU64,
     /// The count of these answers up to which the kernel has dropped them.
     dropped: AtomicU64,
-    /// Held while the kernel drops them.
-    dropping: Mutex<()>,
+    /// The callbacks of answers that wait while the kernel drops them; `None` while it does not. A
+    /// leaf lock.
+    waiting: Mutex<Option<Vec<Then>>>,
 }
 
 impl KeptDirectories {
     pub(crate) fn new(site: u16, kernel: OwnKernel) -> Self {
-        let [stale, dropped] = [AtomicU64::new(0), AtomicU64::new(0)];
-        Self { site, kernel, stale, dropped, dropping: Mutex::default() }
+        let stale = AtomicU64::new(0);
+        let dropped = AtomicU64::new(0);
+        Self { site, kernel, stale, dropped, waiting: Mutex::default() }
     }
 
     /// Records that a request is about to be answered from what was known before. Called before
@@ -53,30 +56,54 @@ impl KeptDirectories {
     }
 
     /// Returns whether the kernel may have such an answer.
-    fn may_be_stale(&self) -> bool {
+    pub(crate) fn may_be_stale(&self) -> bool {
         self.stale.load(Ordering::SeqCst) != self.dropped.load(Ordering::SeqCst)
     }
 
-    /// Returns once the kernel has dropped all such answers. Called with each answer of the site.
-    pub(crate) fn end_stale(&self) {
+    /// Calls `then` once the kernel has dropped all such answers: an answer of the site is passed
+    /// on.
+    pub(crate) fn end_stale(self: &Arc<Self>, then: Then) {
+        let mut waiting = self.waiting.lock();
         if !self.may_be_stale() {
+            drop(waiting);
+            return then();
+        }
+        if let Some(waiting) = &mut *waiting {
+            // This answer is newer as well.
+            waiting.push(then);
             return;
         }
-        // Others wait, too: their answers are newer as well.
-        let _dropping = self.dropping.lock();
-        if self.may_be_stale() {
-            let stale = self.stale.load(Ordering::SeqCst);
-            self.drop_all();
-            self.dropped.store(stale, Ordering::SeqCst);
+        *waiting = Some(vec![then]);
+        drop(waiting);
+        let stale = self.stale.load(Ordering::SeqCst);
+        let this = Arc::clone(self);
+        let dropped = move || {
+            let mut waiting = this.waiting.lock();
+            this.dropped.store(stale, Ordering::SeqCst);
+            let ready = waiting.take();
+            drop(waiting);
+            ready.into_iter().flatten().for_each(|then| then());
+        };
+        self.drop_all(Box::new(dropped));
+    }
+
+    /// Calls `then` once the kernel has dropped all directories of the site: the leases on them
+    /// have ended.
+    pub(crate) fn drop_all(&self, then: Then) {
+        match self.kernel.get() {
+            Some(kernel) => kernel.drop_site(self.site, then),
+            None => then(),
         }
     }
 
-    /// Returns once the kernel has dropped all directories of the site: the leases on them have
-    /// ended.
-    pub(crate) fn drop_all(&self) {
-        if let Some(kernel) = self.kernel.get() {
-            kernel.drop_site(self.site);
-        }
+    /// As [`KeptDirectories::drop_all`], and returns then. The kernel takes its locks for it, or
+    /// the lifetimes end, after three seconds.
+    pub(crate) fn wait_until_dropped(&self) {
+        let (sender, dropped) = mpsc::channel();
+        self.drop_all(Box::new(move || {
+            let _waits_no_more = sender.send(());
+        }));
+        let _was_called = dropped.recv();
     }
 
     /// Announces a recall, and calls `then` once the kernel has dropped what it names.
@@ -113,14 +140,19 @@ impl LeasesElsewhere {
     /// Returns the time that `left` tells of the leases at a site; [`STALE`] while it is silent and
     /// requests are answered from what was known before. Never waits: a thread that has the lock
     /// may wait for the reply that is being sent.
-    fn left(&self, site: u16, left: impl FnOnce(&Upstream) -> Duration) -> Duration {
+    fn left(&self, site: u16, left: impl FnOnce(&Holder) -> Duration) -> Duration {
         let Some(upstreams) = self.upstreams.upgrade() else { return Duration::ZERO };
-        let upstream = upstreams.try_read().and_then(|all| all.get(&site).cloned());
-        let Some(upstream) = upstream else { return Duration::ZERO };
-        if upstream.kept.may_be_stale() && upstream.holder.may_answer_stale() {
-            return STALE;
+        // Kept no longer than the lock: the last owner of a connection waits for its end.
+        let Some(upstreams) = upstreams.try_read() else { return Duration::ZERO };
+        let Some(Upstream { holder, kept, .. }) = upstreams.get(&site).map(|it| &**it) else {
+            return Duration::ZERO;
+        };
+        match kept.kernel.get() {
+            // It would not be told of the end.
+            None => Duration::ZERO,
+            Some(_) if kept.may_be_stale() && holder.may_answer_stale() => STALE,
+            Some(_) => left(holder),
         }
-        left(&upstream)
     }
 }
 
@@ -128,11 +160,15 @@ impl DirectoryLeases for LeasesElsewhere {
     fn attr_holds(&self, attr: &Attr) -> Duration {
         // What is answered to others than this server must not be kept, and is marked so.
         let as_leased = Attr { volatile: false, ..*attr };
-        self.left(attr.ino.site(), |upstream| upstream.holder.attr_holds(&as_leased))
+        self.left(attr.ino.site(), |holder| holder.attr_holds(&as_leased))
     }
 
     fn name_holds(&self, dir: InodeId, name: &Name, target: InodeId) -> Duration {
-        self.left(dir.site(), |upstream| upstream.holder.name_holds(dir, name, target))
+        self.left(dir.site(), |holder| holder.name_holds(dir, name, target))
+    }
+
+    fn has_names(&self, dir: InodeId, name: &Name) -> bool {
+        !self.left(dir.site(), |holder| holder.name_left(dir, name)).is_zero()
     }
 }
 
@@ -199,17 +235,15 @@ fn moved(reply: &Reply) -> Vec<Touched> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-
     use pelago_wire::{Handle, RenameFlags, SetAttr};
 
     use super::*;
 
-    /// A kernel that records what it is told, and drops a site only once it may.
+    /// A kernel that records what it is told, and has not dropped a site before the test says so.
     #[derive(Default)]
     struct Kernel {
         told: Mutex<Vec<String>>,
-        dropping: Mutex<()>,
+        dropping: Mutex<Vec<Then>>,
     }
 
     impl DirectoryCache for Kernel {
@@ -222,9 +256,9 @@ mod tests {
             self.told.lock().push(format!("end {}", changes.len()));
         }
 
-        fn drop_site(&self, site: u16) {
-            let _may_drop = self.dropping.lock();
+        fn drop_site(&self, site: u16, then: Then) {
             self.told.lock().push(format!("drop {site}"));
+            self.dropping.lock().push(then);
         }
     }
 
@@ -238,29 +272,40 @@ mod tests {
     #[test]
     fn each_answer_of_the_site_waits_until_the_kernel_has_dropped_what_is_older() {
         let (kernel, kept) = kept();
-        kept.end_stale();
-        assert!(kernel.told.lock().is_empty(), "nothing was answered");
+        let answered = Arc::new(AtomicU64::new(0));
+        let answer = || {
+            let answered = Arc::clone(&answered);
+            kept.end_stale(Box::new(move || {
+                answered.fetch_add(1, Ordering::SeqCst);
+            }));
+        };
+        answer();
+        assert_eq!(answered.load(Ordering::SeqCst), 1, "nothing older was answered");
         kept.answers_stale();
-        let held = kernel.dropping.lock();
-        let (sender, ended) = mpsc::channel();
-        for _ in 0..2 {
-            let kept = Arc::clone(&kept);
-            let sender = sender.clone();
-            let ends = move || {
-                kept.end_stale();
-                sender.send(()).unwrap();
-            };
-            let _ends_by_itself = pelago_threads::spawn("test", ends).unwrap();
-        }
-        assert!(ended.recv_timeout(Duration::from_millis(50)).is_err());
-        drop(held);
-        ended.recv().unwrap();
-        ended.recv().unwrap();
-        kept.end_stale();
+        answer();
+        answer();
+        assert_eq!(answered.load(Ordering::SeqCst), 1);
         assert_eq!(*kernel.told.lock(), ["drop 3"]);
+        let dropped: Vec<Then> = kernel.dropping.lock().drain(..).collect();
+        dropped.into_iter().for_each(|then| then());
+        assert_eq!(answered.load(Ordering::SeqCst), 3);
+        answer();
+        assert_eq!(answered.load(Ordering::SeqCst), 4);
         assert!(!kept.may_be_stale());
+    }
+
+    /// It is answered while the kernel drops what came before it.
+    #[test]
+    fn what_is_answered_while_the_kernel_drops_is_dropped_with_the_next_answer() {
+        let (kernel, kept) = kept();
         kept.answers_stale();
+        kept.end_stale(Box::new(|| {}));
+        kept.answers_stale();
+        let dropped: Vec<Then> = kernel.dropping.lock().drain(..).collect();
+        dropped.into_iter().for_each(|then| then());
         assert!(kept.may_be_stale());
+        kept.end_stale(Box::new(|| {}));
+        assert_eq!(*kernel.told.lock(), ["drop 3", "drop 3"]);
     }
 
     #[test]

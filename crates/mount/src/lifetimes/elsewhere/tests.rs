@@ -22,6 +22,10 @@ impl DirectoryLeases for Left {
     fn name_holds(&self, _dir: InodeId, _name: &Name, _target: InodeId) -> Duration {
         self.0
     }
+
+    fn has_names(&self, _dir: InodeId, name: &Name) -> bool {
+        name.as_bytes() != b"unleased"
+    }
 }
 
 struct Mount {
@@ -166,16 +170,29 @@ fn only_what_got_a_lifetime_is_invalidated() {
     assert_eq!(mount.keeps(), [0, 0]);
     assert_eq!(mount.given(mount.samples(), FileKind::Directory), [LEASED_TTL; 2]);
     assert_eq!(mount.keeps(), [1, 1]);
-    let other = At::new(Handle::own(DIR), Name::new(b"other").unwrap());
-    assert!(mount.lifetimes.keeps_elsewhere([&other, &at()]));
-    assert!(!mount.lifetimes.keeps_elsewhere([&other, &other]));
     let lost = mount.lifetimes.lose_elsewhere(6);
     assert!(lost.nodes.is_empty() && lost.names_until.is_none(), "it is of another site");
-    assert_eq!(mount.keeps(), [1, 1]);
     let lost = mount.lifetimes.lose_elsewhere(7);
-    assert_eq!(lost.nodes, [DIR]);
+    assert_eq!((lost.nodes, lost.names.len()), (vec![DIR], 1));
     assert!(lost.names_until.is_some());
-    assert_eq!(mount.keeps(), [0, 0], "they were dropped");
+}
+
+#[test]
+fn a_moved_name_is_kept_under_both_names() {
+    let mount = Mount::new(TTL);
+    assert_eq!(mount.given(mount.samples(), FileKind::Directory), [LEASED_TTL; 2]);
+    let named = |name: &[u8]| At::new(Handle::own(DIR), Name::new(name).unwrap());
+    let other = named(b"other");
+    let unleased = named(b"unleased");
+    assert!(!mount.lifetimes.keeps_elsewhere([&other, &unleased]));
+    mount.lifetimes.moves_elsewhere([&at(), &other]);
+    assert!(mount.lifetimes.keeps_elsewhere([&other, &unleased]));
+    mount.lifetimes.moves_elsewhere([&unleased, &other]);
+    assert!(mount.lifetimes.keeps_elsewhere([&unleased, &unleased]), "they are exchanged");
+    assert!(!mount.lifetimes.is_unleased_elsewhere([&at(), &other]));
+    assert!(mount.lifetimes.is_unleased_elsewhere([&at(), &unleased]));
+    let own = At::new(Handle::own(OWN_FILE), unleased.name);
+    assert!(!mount.lifetimes.is_unleased_elsewhere([&own, &own]), "it is of this site");
 }
 
 #[test]
@@ -184,6 +201,8 @@ fn records_that_are_over_make_room_and_without_room_nothing_is_given() {
     let over = Instant::now().checked_sub(INSTALLS).unwrap();
     kept.until.extend((0..MOST_KEPT).map(|number| (number, over)));
     kept.sweep_at = MOST_KEPT;
+    assert_eq!(kept.give(MOST_KEPT, LEASED_TTL), Duration::ZERO, "it was swept just now");
+    kept.swept = over;
     assert_eq!(kept.give(MOST_KEPT, LEASED_TTL), LEASED_TTL);
     assert_eq!((kept.until.len(), kept.sweep_at), (1, SWEEP_FROM));
     let later = Instant::now() + LEASED_TTL;
