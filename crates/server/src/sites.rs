@@ -485,7 +485,7 @@ impl Sites {
 
     /// Returns the site whose server has this session; `None` for a client's.
     pub(crate) fn of_session(&self, session: SessionId) -> Option<SitePeer> {
-        match self.has_sessions.load(Ordering::Acquire) {
+        match self.has_sessions.load(Ordering::Acquire) && session != SessionId::DIRECT {
             true => self.sessions.read().get(&session).copied(),
             false => None,
         }

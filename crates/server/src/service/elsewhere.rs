@@ -53,9 +53,14 @@ impl Dispatcher {
             ControlFlow::Continue(submission) => submission,
             ControlFlow::Break(answer) => return answer,
         };
-        let submission = match self.divert_whereabouts(context, origin, submission) {
-            ControlFlow::Continue(submission) => submission,
-            ControlFlow::Break(answer) => return answer,
+        let submission = match submission.request {
+            Request::GetXattr { .. } => {
+                match self.divert_whereabouts(context, origin, submission) {
+                    ControlFlow::Continue(submission) => submission,
+                    ControlFlow::Break(answer) => return answer,
+                }
+            }
+            _ => submission,
         };
         let home_of = |open| self.home_of_open(context.session, open);
         match router::route(sites.own(), origin, &submission.request, home_of) {

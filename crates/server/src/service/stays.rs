@@ -69,6 +69,9 @@ impl Dispatcher {
         submission: Submission<'a>,
     ) -> Diverted<'a> {
         match origin {
+            Origin::Client if !self.may_divert(&submission.request) => {
+                ControlFlow::Continue(submission)
+            }
             Origin::Client => {
                 let submission = self.divert_to_stay(context, submission)?;
                 self.divert_from_home(context, None, submission)
@@ -78,6 +81,29 @@ impl Dispatcher {
                 let site = self.parts.sites.of_session(context.session).map(|peer| peer.site);
                 self.divert_from_home(context, site, submission)
             }
+        }
+    }
+
+    /// Returns whether a request of a program may concern such a file, at little cost: most do not,
+    /// and each step that looks closer moves the request.
+    fn may_divert(&self, request: &Request) -> bool {
+        match request {
+            Request::GetAttr { .. }
+            | Request::Lookup { .. }
+            | Request::Parent { .. }
+            | Request::ReadLink { .. }
+            | Request::List { .. }
+            | Request::GetXattr { .. }
+            | Request::ListXattr { .. } => false,
+            Request::Read { .. }
+            | Request::Write { .. }
+            | Request::Flush { .. }
+            | Request::Fsync { .. }
+            | Request::Allocate { .. }
+            | Request::Seek { .. } => {
+                !self.parts.sites.stays.is_empty() || self.parts.opens.may_have_bytes_elsewhere()
+            }
+            _ => true,
         }
     }
 
