@@ -109,6 +109,8 @@ struct Invalidation {
     installing: Vec<InodeId>,
     /// Inodes that are invalidated once more after each name.
     nodes: Vec<InodeId>,
+    /// No notice is sent for one name: an invalidation of all is waited for, or `expires`.
+    is_of_all: bool,
 }
 
 impl KernelCache {
@@ -186,7 +188,8 @@ impl LocalCache for KernelCache {
         }
         let hold = state.lifetimes.is_leased().then_some(LEASED_TTL + INSTALLS);
         let expires = hold.map(|hold| Instant::now() + hold);
-        self.invalidator.enqueue(Invalidation { names, expires, installing, nodes }, then);
+        self.invalidator
+            .enqueue(Invalidation { names, expires, installing, nodes, is_of_all: false }, then);
     }
 
     fn end(&self, changes: &[Touched]) {
@@ -314,10 +317,11 @@ impl Invalidator {
     /// when all are invalidated, or have expired; for the names an invalidation of all names at
     /// once suffices.
     fn enqueue(self: &Arc<Self>, invalidation: Invalidation, then: Then) {
-        let Invalidation { names, expires, installing, nodes } = invalidation;
+        let Invalidation { names, expires, installing, nodes, is_of_all } = invalidation;
         let mut work = self.work.lock();
         let starts = (names.is_empty() || self.start_threads(&mut work, names.len()))
-            && (installing.is_empty() || self.start_installer(&mut work));
+            && (installing.is_empty() || self.start_installer(&mut work))
+            && (!is_of_all || self.start_watch(&mut work));
         if work.ended || !starts {
             drop(work);
             return then();
@@ -327,11 +331,12 @@ impl Invalidator {
         let since = Instant::now();
         let waiting = Waiting {
             since,
-            names: names.len(),
+            names: names.len() + usize::from(is_of_all),
             installing: installing.len(),
-            are_names_invalid: names.is_empty(),
+            are_names_invalid: names.is_empty() && !is_of_all,
             nodes,
             expires,
+            is_of_all,
             then: Some(then),
         };
         work.changes.insert(number, waiting);
@@ -371,11 +376,7 @@ impl Invalidator {
     /// Starts threads for `names` more names, and the one that watches. Returns whether names will
     /// be invalidated.
     fn start_threads(self: &Arc<Self>, work: &mut MutexGuard<'_, Work>, names: usize) -> bool {
-        if !work.watched {
-            let invalidator = Arc::clone(self);
-            let spawned = pelago_threads::spawn("fuse-watch", move || invalidator.watch());
-            work.watched = started(spawned);
-        }
+        self.start_watch(work);
         let wanted = (work.threads + names.saturating_sub(work.idle)).min(THREADS);
         while work.threads < wanted {
             let invalidator = Arc::clone(self);
@@ -388,6 +389,16 @@ impl Invalidator {
         work.threads > 0
     }
 
+    /// Starts the thread that watches, unless it runs. Returns whether it does.
+    fn start_watch(self: &Arc<Self>, work: &mut MutexGuard<'_, Work>) -> bool {
+        if !work.watched {
+            let invalidator = Arc::clone(self);
+            let spawned = pelago_threads::spawn("fuse-watch", move || invalidator.watch());
+            work.watched = started(spawned);
+        }
+        work.watched
+    }
+
     /// Invalidates names until the end.
     fn work(&self) {
         let mut work = self.work.lock();
@@ -398,10 +409,13 @@ impl Invalidator {
                 work.idle -= 1;
                 continue;
             };
+            let has_expired = work.has_expired(change, Instant::now());
             drop(work);
             // Also if all names were invalidated meanwhile: a listing may have installed the name
             // since then, and Linux then takes it for new (`fuse_direntplus_link`).
-            self.invalidate_name(&key);
+            if !has_expired {
+                self.invalidate_name(&key);
+            }
             let nodes = self.work.lock().changes.get(&change).map(|waiting| waiting.nodes.clone());
             if let Some(state) = self.state.upgrade()
                 && let Some(kernel) = state.kernel.get()
@@ -497,6 +511,7 @@ impl Invalidator {
             waiting.then.take_if(|_| waiting.installing == 0)
         });
         let ready: Vec<_> = ready.collect();
+        work.forget_ended();
         drop(work);
         ready.into_iter().for_each(|then| then());
         true

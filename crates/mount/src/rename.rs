@@ -89,7 +89,10 @@ impl Renaming {
         let hidden_to = HiddenName::of(&to);
         let old_name = from.clone();
         let new_name = to.clone();
-        files.rename(&context, from, to, how).then(move |result| {
+        let answer = files.rename(&context, from, to, how);
+        // The kernel may have looked the old name up once more before the rename was sent.
+        state.lifetimes.moves_elsewhere([&old_name, &new_name]);
+        answer.then(move |result| {
             changes.into_iter().for_each(|change| state.end_change(change));
             let nodes = result.as_ref().ok().map(|Renamed { moved, replaced }| {
                 [Some(moved.ino), replaced.as_ref().map(|replaced| replaced.handle.ino)]

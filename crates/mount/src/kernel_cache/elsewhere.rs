@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelago_wire::{DirectoryCache, Then, Touched};
+use pelago_wire::{DirectoryCache, InodeId, Then, Touched};
 
 use super::{Invalidation, KernelCache, invalidate};
 use crate::lifetimes::KeptPart;
@@ -11,8 +11,13 @@ use crate::state::State;
 impl DirectoryCache for KernelCache {
     fn begin(&self, changes: &Arc<[Touched]>, then: Then) {
         let Some(state) = self.state.upgrade() else { return then() };
-        let kept = state.lifetimes.mark_elsewhere(changes);
-        self.invalidate_elsewhere(&state, kept, then);
+        let KeptPart { nodes, names, names_until } = state.lifetimes.mark_elsewhere(changes);
+        drop_attributes(&state, &nodes);
+        if names.is_empty() {
+            return then();
+        }
+        let waits = Invalidation { names, expires: names_until, ..Invalidation::default() };
+        self.elsewhere.enqueue(waits, then);
     }
 
     fn end(&self, changes: &[Touched]) {
@@ -21,28 +26,27 @@ impl DirectoryCache for KernelCache {
         }
     }
 
+    /// Sends no notices for single names: no name may have changed, and each would detach what is
+    /// mounted below it.
     fn drop_site(&self, site: u16, then: Then) {
         let Some(state) = self.state.upgrade() else { return then() };
         let kept = state.lifetimes.lose_elsewhere(site);
-        self.invalidate_elsewhere(&state, kept, then);
+        drop_attributes(&state, &kept.nodes);
+        if kept.names_until.is_none() || self.elsewhere.invalidate_all_names() {
+            return then();
+        }
+        let is_of_all = true;
+        let expires = kept.names_until;
+        let waits = Invalidation { expires, is_of_all, ..Invalidation::default() };
+        self.elsewhere.enqueue(waits, then);
     }
 }
 
-impl KernelCache {
-    /// Invalidates directories of other sites, and calls `then` when that is done, or their
-    /// lifetimes are over.
-    fn invalidate_elsewhere(&self, state: &State, kept: KeptPart, then: Then) {
-        let KeptPart { nodes, names, names_until } = kept;
-        let Some(kernel) = state.kernel.get() else { return then() };
-        for ino in nodes {
-            // The attributes were read by GETATTR: the kernel has the directory, or has forgotten
-            // it since.
-            let _is_known = invalidate(kernel, ino);
-        }
-        if names.is_empty() {
-            return then();
-        }
-        let waits = Invalidation { names, expires: names_until, ..Invalidation::default() };
-        self.elsewhere.enqueue(waits, then);
+/// Invalidates attributes that were read by GETATTR: the kernel has these directories, or has
+/// forgotten them since.
+fn drop_attributes(state: &State, dirs: &[InodeId]) {
+    let Some(kernel) = state.kernel.get() else { return };
+    for ino in dirs {
+        let _is_known = invalidate(kernel, *ino);
     }
 }

@@ -71,6 +71,8 @@ pub(super) struct Waiting {
     /// When the lifetimes of its names are over, with the time in which they are installed; `None`
     /// if they are under no leases.
     pub(super) expires: Option<Instant>,
+    /// It waits for an invalidation of all names, and no notice of one is on its way.
+    pub(super) is_of_all: bool,
     /// `None` once it was called.
     pub(super) then: Option<Then>,
 }
@@ -120,7 +122,20 @@ impl Work {
     pub(super) fn expired(&mut self, now: Instant) -> Vec<Then> {
         let has_expired = |waiting: &&mut Waiting| waiting.expires.is_some_and(|at| at <= now);
         let expired = self.changes.values_mut().filter(has_expired);
-        expired.filter_map(|waiting| waiting.then.take()).collect()
+        let ready = expired.filter_map(|waiting| waiting.then.take()).collect();
+        self.forget_ended();
+        ready
+    }
+
+    /// Returns whether the names of a change have expired.
+    pub(super) fn has_expired(&self, number: u64, now: Instant) -> bool {
+        let expires = self.changes.get(&number).and_then(|waiting| waiting.expires);
+        expires.is_some_and(|expires| expires <= now)
+    }
+
+    /// Forgets changes that no thread will end.
+    pub(super) fn forget_ended(&mut self) {
+        self.changes.retain(|_, waiting| waiting.then.is_some() || !waiting.is_of_all);
     }
 }
 
@@ -148,6 +163,7 @@ mod tests {
                         are_names_invalid: false,
                         nodes: Vec::new(),
                         expires: hold.map(|hold| since + hold),
+                        is_of_all: hold.is_some(),
                         then,
                     },
                 );
@@ -155,6 +171,7 @@ mod tests {
             assert_eq!(work.next_expiry(), hold.map(|hold| begun + hold));
             let expired = work.expired(begun + LEASED_TTL + Duration::from_secs(1));
             assert_eq!(expired.len(), if hold.is_some() { 2 } else { 0 });
+            assert_eq!(work.changes.len(), if hold.is_some() { 1 } else { 3 });
             let left = hold.map(|hold| begun + Duration::from_secs(2) + hold);
             assert_eq!(work.next_expiry(), left);
         }

@@ -204,16 +204,14 @@ impl Elsewhere {
         self.era.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns what the kernel keeps of a site.
+    /// Returns what the kernel keeps of a site, without the single names.
     pub(super) fn of_site(&self, site: u16) -> KeptPart {
         let now = Instant::now();
         let kept = self.kept.lock();
         let nodes = kept.nodes.all(now).map(|(ino, _)| *ino).filter(|ino| ino.site() == site);
         let mut part = KeptPart { nodes: nodes.collect(), ..KeptPart::default() };
-        for (key, until) in kept.names.all(now).filter(|(key, _)| key.dir.site() == site) {
-            part.names_until = part.names_until.max(Some(until));
-            part.names.push(key.clone());
-        }
+        let names = kept.names.all(now).filter(|(key, _)| key.dir.site() == site);
+        part.names_until = names.map(|(_, until)| until).max();
         part
     }
 

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
@@ -284,6 +285,32 @@ fn when_all_leases_of_a_site_have_ended_nothing_of_before_is_used() {
         tree.move_unseen("moved", "one");
         assert!(exists(&tree.path("one")));
     }
+}
+
+/// Names cannot be invalidated all at once: what is mounted below would be detached.
+#[test]
+fn when_all_leases_of_a_site_have_ended_a_mount_below_stays() {
+    let Some(tree) = Tree::new() else { return };
+    let below = tree.path("one/two/below");
+    fs::create_dir(&below).unwrap();
+    let run = |arguments: &[&str]| {
+        let status = Command::new(arguments[0]).args(&arguments[1..]).arg(&below).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !run(&["mount", "--bind", "/proc"]) {
+        return println!("skipped: nothing can be mounted below");
+    }
+    assert!(exists(&below.join("self")));
+    let began = Instant::now();
+    tree.drop_site(0);
+    assert!(began.elapsed() > Duration::from_secs(1), "it waits until the lifetimes are over");
+    assert!(exists(&below.join("self")), "it is mounted");
+    fs::rename(tree.path("one"), tree.path("mine")).unwrap();
+    assert!(exists(&tree.path("mine/two/below/self")), "it is mounted");
+    assert!(Command::new("umount").arg("-l").arg(tree.path("mine/two/below")).status().is_ok());
+    tree.move_unseen("mine", "other");
+    tree.drop_site(0);
+    assert!(!exists(&tree.path("mine")) && exists(&tree.path("other/two")));
 }
 
 fn until(mut is_so: impl FnMut() -> bool) {

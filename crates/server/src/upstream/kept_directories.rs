@@ -141,18 +141,21 @@ impl LeasesElsewhere {
     /// requests are answered from what was known before. Never waits: a thread that has the lock
     /// may wait for the reply that is being sent.
     fn left(&self, site: u16, left: impl FnOnce(&Holder) -> Duration) -> Duration {
-        let Some(upstreams) = self.upstreams.upgrade() else { return Duration::ZERO };
-        // Kept no longer than the lock: the last owner of a connection waits for its end.
-        let Some(upstreams) = upstreams.try_read() else { return Duration::ZERO };
-        let Some(Upstream { holder, kept, .. }) = upstreams.get(&site).map(|it| &**it) else {
-            return Duration::ZERO;
-        };
-        match kept.kernel.get() {
+        let left = self.with(site, |Upstream { holder, kept, .. }| match kept.kernel.get() {
             // It would not be told of the end.
             None => Duration::ZERO,
             Some(_) if kept.may_be_stale() && holder.may_answer_stale() => STALE,
             Some(_) => left(holder),
-        }
+        });
+        left.unwrap_or_default()
+    }
+
+    /// Returns what `of` says of the connection to a site, if there is one. It is kept no longer
+    /// than the lock: the last owner of a connection waits for its end.
+    fn with<T>(&self, site: u16, of: impl FnOnce(&Upstream) -> T) -> Option<T> {
+        let upstreams = self.upstreams.upgrade()?;
+        let upstreams = upstreams.try_read()?;
+        upstreams.get(&site).map(|upstream| of(upstream))
     }
 }
 
@@ -168,7 +171,7 @@ impl DirectoryLeases for LeasesElsewhere {
     }
 
     fn has_names(&self, dir: InodeId, name: &Name) -> bool {
-        !self.left(dir.site(), |holder| holder.name_left(dir, name)).is_zero()
+        self.with(dir.site(), |it| !it.holder.name_left(dir, name).is_zero()).unwrap_or(false)
     }
 }
 

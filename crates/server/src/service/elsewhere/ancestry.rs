@@ -203,9 +203,9 @@ impl Dispatcher {
             Err(_) => false,
         };
         if is_silent && !is_change && !is_cached() {
-            upstream.iter().for_each(|upstream| upstream.answers_from_record());
             let recalled = subject.recall(&self.parts.sites.chains.lock());
             if let Some(recalled) = recalled {
+                upstream.iter().for_each(|upstream| upstream.answers_from_record());
                 self.answer_recalled(context, recalled, done);
                 return None;
             }
@@ -217,14 +217,16 @@ impl Dispatcher {
             this.learn(&subject, &result);
             let recalled = match &result {
                 Err(error) if is_away(error) && !is_change => {
-                    let upstream = of_site.and_then(|upstream| upstream.upgrade());
-                    upstream.iter().for_each(|upstream| upstream.answers_from_record());
                     subject.recall(&this.parts.sites.chains.lock())
                 }
                 Ok(_) | Err(_) => None,
             };
             match recalled {
-                Some(recalled) => this.answer_recalled(&context, recalled, done),
+                Some(recalled) => {
+                    let upstream = of_site.and_then(|upstream| upstream.upgrade());
+                    upstream.iter().for_each(|upstream| upstream.answers_from_record());
+                    this.answer_recalled(&context, recalled, done);
+                }
                 None => done(result),
             }
         }))
