@@ -30,8 +30,9 @@ pub(crate) struct Fetched<W> {
     by_read: BTreeMap<u64, InodeId>,
     /// The blocks under way, by their numbers.
     flights: HashMap<u64, Flight<W>>,
-    /// Bytes that are here, of all files.
+    /// Bytes that are here, of all files, and how many may be.
     bytes: usize,
+    most_bytes: usize,
     last_number: u64,
     /// Counts the leases on files.
     leases: u64,
@@ -153,6 +154,7 @@ impl<W> Default for Fetched<W> {
             by_read: BTreeMap::new(),
             flights: HashMap::new(),
             bytes: 0,
+            most_bytes: limits::FETCHED_BYTES,
             last_number: 0,
             leases: 0,
             reads: 0,
@@ -162,6 +164,11 @@ impl<W> Default for Fetched<W> {
 }
 
 impl<W> Fetched<W> {
+    /// Sets how many bytes may be here, beyond those under way: [`limits::FETCHED_BYTES`] at most.
+    pub(crate) fn set_most_bytes(&mut self, bytes: usize) {
+        self.most_bytes = bytes.min(limits::FETCHED_BYTES);
+    }
+
     /// Returns the size of a file that was read under a lease which has not ended.
     pub(crate) fn size(&self, ino: InodeId) -> Option<u64> {
         self.files.get(&ino).map(|file| file.size)
@@ -373,7 +380,7 @@ impl<W> Fetched<W> {
     /// and if this is the only one left, those farthest from its block that has landed.
     fn make_room(&mut self, landed_in: InodeId, landed: u64) {
         let mut others = self.by_read.values().filter(|ino| **ino != landed_in);
-        while self.bytes > limits::FETCHED_BYTES {
+        while self.bytes > self.most_bytes {
             let dropped = match others.next() {
                 Some(ino) => self.files.get_mut(ino).map(File::drop_all),
                 None => self.files.get_mut(&landed_in).and_then(|file| file.drop_farthest(landed)),

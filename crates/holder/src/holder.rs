@@ -67,6 +67,11 @@ impl Holder {
         self.state.lock().is_only_cache = true;
     }
 
+    /// Sets how many fetched bytes are kept in memory: [`limits::FETCHED_BYTES`] at most.
+    pub fn set_fetched_bytes(&self, bytes: usize) {
+        self.state.lock().fetched.set_most_bytes(bytes);
+    }
+
     /// Sets the place for copies of blocks that are fetched. A second call does nothing.
     pub fn set_copies(&self, copies: Arc<dyn Copies>) {
         let _is_first = self.copies.set(copies);

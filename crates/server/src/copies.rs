@@ -42,6 +42,8 @@ pub(crate) struct CopyStore {
     shared: Arc<Shared>,
     /// A leaf lock.
     worker: Mutex<Stage>,
+    /// Blocks that may wait to be written.
+    most_jobs: usize,
 }
 
 /// The stage of the worker.
@@ -89,11 +91,12 @@ enum CopyError {
 }
 
 impl CopyStore {
-    /// Returns the copies in the folder of a volume, which may take `budget` bytes.
-    pub(crate) fn new(folder: Folder, budget: u64) -> Self {
+    /// Returns the copies in the folder of a volume, which may take `budget` bytes. At most
+    /// `most_jobs` blocks wait to be written.
+    pub(crate) fn new(folder: Folder, budget: u64, most_jobs: usize) -> Self {
         let index = Mutex::default();
         let worker = Mutex::new(Stage::New);
-        Self { shared: Arc::new(Shared { folder, budget, index }), worker }
+        Self { shared: Arc::new(Shared { folder, budget, index }), worker, most_jobs }
     }
 
     /// Removes all copies of the volume in a folder.
@@ -112,7 +115,7 @@ impl CopyStore {
         if !matches!(*stage, Stage::New) {
             return;
         }
-        let (jobs, taken) = mpsc::sync_channel(limits::COPY_JOBS);
+        let (jobs, taken) = mpsc::sync_channel(self.most_jobs);
         let worker = Worker::new(Arc::clone(&self.shared));
         match pelago_threads::spawn("copies", move || worker.run(&taken)) {
             Ok(thread) => *stage = Stage::Runs { jobs, thread },

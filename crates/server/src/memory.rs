@@ -57,6 +57,30 @@ pub(crate) fn most_leases(total: u64) -> usize {
     usize::try_from(share).unwrap_or(limits::LEASES).clamp(1, limits::LEASES)
 }
 
+/// Returns the limit of fetched bytes of one other site in memory, and that of the blocks that wait
+/// to be written as copies, if all memory limits together are `total` bytes.
+///
+/// Neither is part of these limits, as with [`most_leases`].
+#[must_use]
+pub(crate) fn fetch_limits(total: u64) -> FetchLimits {
+    match total >= MEMORY_BYTES {
+        true => FetchLimits { bytes: limits::FETCHED_BYTES, copy_jobs: limits::COPY_JOBS },
+        false => {
+            let copy_jobs = limits::FETCH_AHEAD_BYTES / limits::FETCH_BLOCK_BYTES;
+            FetchLimits { bytes: limits::FETCH_AHEAD_BYTES, copy_jobs }
+        }
+    }
+}
+
+/// The limits of what is fetched from another site.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FetchLimits {
+    /// Bytes in memory of each other site.
+    pub bytes: usize,
+    /// Blocks that wait to be written as copies.
+    pub copy_jobs: usize,
+}
+
 /// The most memory that a lease takes. 300 bytes were measured: an entry in each of two hash tables
 /// that have just grown to twice their size, and a list of its holders; 170 in full tables. Its
 /// number and its place in the order of grants take 80 more at most, by their sizes.

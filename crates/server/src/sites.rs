@@ -38,6 +38,7 @@ use self::tokens::Tokens;
 use crate::chains::Chains;
 use crate::copies::{CopyStatus, CopyStore};
 use crate::homecomings::Homecomings;
+use crate::memory::FetchLimits;
 use crate::origins::Origins;
 use crate::stays::Stays;
 use crate::unfinished::Unfinished;
@@ -61,6 +62,8 @@ pub(crate) struct SiteParts {
     /// Bytes of the disk that copies of other sites' files may take; `None` leaves those alone that
     /// there are.
     pub(crate) copy_bytes: Option<u64>,
+    /// Limits of the memory for what is fetched from other sites.
+    pub(crate) fetched: FetchLimits,
     /// The time for which guests are served although the first site cannot be reached.
     pub(crate) guests_alone: Duration,
     /// New files of other sites up to this size go home with their close.
@@ -95,6 +98,8 @@ pub(crate) struct Sites {
     shard: Arc<Shard>,
     durability: Arc<Durability>,
     timeout: Duration,
+    /// Fetched bytes of each other site that are kept in memory.
+    fetched_bytes: usize,
     /// Copies of other sites' files; `None` if none are kept.
     copies: Option<Arc<CopyStore>>,
     /// True if another site has joined.
@@ -198,13 +203,16 @@ pub struct SiteStatus {
 impl Sites {
     pub(crate) fn new(parts: SiteParts) -> Self {
         let SiteParts { own, volume, folder, shard, durability, rows, timeout, .. } = parts;
-        let SiteParts { copy_bytes, guests_alone, stay_least_bytes, is_stepped, .. } = parts;
+        let SiteParts { copy_bytes, fetched, guests_alone, stay_least_bytes, is_stepped, .. } =
+            parts;
         let copies = match (&folder, copy_bytes) {
             (Some(folder), Some(0)) => {
                 CopyStore::remove_all(folder);
                 None
             }
-            (Some(folder), Some(bytes)) => Some(Arc::new(CopyStore::new(folder.clone(), bytes))),
+            (Some(folder), Some(bytes)) => {
+                Some(Arc::new(CopyStore::new(folder.clone(), bytes, fetched.copy_jobs)))
+            }
             (None, _) | (_, None) => None,
         };
         let SiteRows { others, list, tokens, chains, unfinished, stays, origins } = rows;
@@ -223,6 +231,7 @@ impl Sites {
             shard,
             durability,
             timeout,
+            fetched_bytes: fetched.bytes,
             copies,
             has_others: AtomicBool::new(has_others),
             others: Mutex::new(others.into_iter().collect()),
@@ -388,6 +397,7 @@ impl Sites {
             all_stale_answers: Arc::clone(&self.stale_answers),
             is_outdated: self.tokens.outdated_flag(),
             timeout: self.timeout,
+            fetched_bytes: self.fetched_bytes,
         };
         let upstream = Arc::new(Upstream::new(site, service, parts));
         upstreams.insert(site, Arc::clone(&upstream));

@@ -34,6 +34,7 @@ use tempfile::TempDir;
 use crate::chains::Chains;
 use crate::grace::Grace;
 use crate::group_commit::GroupCommit;
+use crate::memory::{MEMORY_BYTES, fetch_limits};
 use crate::origins::Origins;
 use crate::policy::Policy;
 use crate::pool::Pool;
@@ -76,6 +77,7 @@ fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
         },
         timeout: Duration::from_secs(10),
         copy_bytes: None,
+        fetched: fetch_limits(MEMORY_BYTES),
         guests_alone: pelago_wire::limits::CHARTER_ALONE,
         stay_least_bytes: pelago_wire::limits::STAY_LEAST_BYTES,
         is_stepped: false,

@@ -79,18 +79,21 @@ pub(crate) struct UpstreamParts {
     pub(crate) is_outdated: Arc<AtomicBool>,
     /// The longest time of a request.
     pub(crate) timeout: Duration,
+    /// Fetched bytes that are kept in memory.
+    pub(crate) fetched_bytes: usize,
 }
 
 impl Upstream {
     /// Returns the connection to the other site `site`, over this service.
     pub(crate) fn new(site: u16, service: Arc<dyn LeasedService>, parts: UpstreamParts) -> Self {
-        let UpstreamParts { copies, stays, kernel, all_stale_answers, is_outdated, timeout } =
-            parts;
+        let UpstreamParts { copies, stays, kernel, all_stale_answers, .. } = parts;
+        let UpstreamParts { is_outdated, timeout, fetched_bytes, .. } = parts;
         let kept = Arc::new(KeptDirectories::new(site, kernel));
         let line = Arc::new(Line::new(service, is_outdated, timeout));
         let holder = Holder::new(Arc::clone(&line) as Arc<dyn LeasedService>);
         holder.set_only_cache();
         holder.set_deadline(timeout);
+        holder.set_fetched_bytes(fetched_bytes);
         if let Some(copies) = copies {
             holder.set_copies(copies);
         }

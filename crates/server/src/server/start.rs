@@ -26,7 +26,7 @@ use super::{Joining, OpenVolume, Options, Parts, Running, Server, StartError};
 use crate::chains::Chains;
 use crate::grace::Grace;
 use crate::host::Host;
-use crate::memory::MEMORY_BYTES;
+use crate::memory::{MEMORY_BYTES, fetch_limits};
 use crate::origins::Origins;
 use crate::policy::Policy;
 use crate::recovery::{self, Measured, RecoveryReport};
@@ -257,6 +257,7 @@ fn sites(
         rows,
         timeout: options.remote_timeout,
         copy_bytes: (!options.read_only).then_some(options.copy_bytes),
+        fetched: fetch_limits(options.memory_bytes),
         guests_alone: options.guests_alone,
         stay_least_bytes: options.stay_least_bytes,
         is_stepped: options.stepped,
