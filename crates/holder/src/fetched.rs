@@ -33,6 +33,8 @@ pub(crate) struct Fetched<W> {
     /// Bytes that are here, of all files, and how many may be.
     bytes: usize,
     most_bytes: usize,
+    /// Blocks under way that no read waits for, at most.
+    most_ahead: usize,
     last_number: u64,
     /// Counts the leases on files.
     leases: u64,
@@ -155,6 +157,7 @@ impl<W> Default for Fetched<W> {
             flights: HashMap::new(),
             bytes: 0,
             most_bytes: limits::FETCHED_BYTES,
+            most_ahead: UNDER_WAY,
             last_number: 0,
             leases: 0,
             reads: 0,
@@ -164,9 +167,11 @@ impl<W> Default for Fetched<W> {
 }
 
 impl<W> Fetched<W> {
-    /// Sets how many bytes may be here, beyond those under way: [`limits::FETCHED_BYTES`] at most.
+    /// Sets how many bytes may be here: [`limits::FETCHED_BYTES`] at most. No more than half as many
+    /// are fetched ahead at a time.
     pub(crate) fn set_most_bytes(&mut self, bytes: usize) {
         self.most_bytes = bytes.min(limits::FETCHED_BYTES);
+        self.most_ahead = (self.most_bytes / BLOCK / 2).clamp(1, UNDER_WAY);
     }
 
     /// Returns the size of a file that was read under a lease which has not ended.
@@ -250,7 +255,10 @@ impl<W> Fetched<W> {
         self.note_read(range.ino);
         let mut fetches = Vec::new();
         for block in fetched {
-            let most = if block < wanted.end { UNDER_WAY } else { self.pace.most() };
+            let most = match block < wanted.end {
+                true => UNDER_WAY,
+                false => self.pace.most().min(self.most_ahead),
+            };
             if self.flights.len() < most {
                 fetches.extend(self.fetch(range.ino, block, now));
             }

@@ -66,8 +66,8 @@ pub(crate) fn fetch_limits(total: u64) -> FetchLimits {
     match total >= MEMORY_BYTES {
         true => FetchLimits { bytes: limits::FETCHED_BYTES, copy_jobs: limits::COPY_JOBS },
         false => {
-            let copy_jobs = limits::FETCH_AHEAD_BYTES / limits::FETCH_BLOCK_BYTES;
-            FetchLimits { bytes: limits::FETCH_AHEAD_BYTES, copy_jobs }
+            let bytes = limits::FETCH_AHEAD_BYTES / 2;
+            FetchLimits { bytes, copy_jobs: bytes / limits::FETCH_BLOCK_BYTES }
         }
     }
 }
