@@ -167,8 +167,8 @@ impl<W> Default for Fetched<W> {
 }
 
 impl<W> Fetched<W> {
-    /// Sets how many bytes may be here: [`limits::FETCHED_BYTES`] at most. No more than half as many
-    /// are fetched ahead at a time.
+    /// Sets how many bytes may be here: [`limits::FETCHED_BYTES`] at most. No more than half as
+    /// many are fetched ahead at a time.
     pub(crate) fn set_most_bytes(&mut self, bytes: usize) {
         self.most_bytes = bytes.min(limits::FETCHED_BYTES);
         self.most_ahead = (self.most_bytes / BLOCK / 2).clamp(1, UNDER_WAY);

@@ -157,6 +157,20 @@ fn a_file_that_is_read_in_order_is_fetched_ahead() {
     assert!(world.fetched.bytes <= 2 * limits::FETCH_AHEAD_BYTES, "{}", world.fetched.bytes);
 }
 
+/// The server has little memory.
+#[test]
+fn a_file_that_is_read_in_order_is_fetched_ahead_by_half_of_what_is_kept() {
+    const BLOCKS: usize = 8;
+    let mut world = World::default();
+    world.fetched.set_most_bytes(BLOCKS * BLOCK);
+    for at in 0..LARGE / READ as u64 {
+        assert!(world.read(range(ONE, at * READ as u64, READ), LARGE));
+        assert!(world.fetched.bytes <= BLOCKS * BLOCK, "{}", world.fetched.bytes);
+    }
+    assert_eq!(world.requests as u64, LARGE / BLOCK as u64, "none is fetched twice");
+    assert_eq!(world.most, BLOCKS / 2);
+}
+
 /// As of an archive whose index is at its end.
 #[test]
 fn a_file_whose_end_was_read_first_is_fetched_ahead() {
