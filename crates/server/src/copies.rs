@@ -32,6 +32,7 @@ use rustix::fs::OFlags;
 use self::index::Index;
 use self::map::BlockHash;
 use self::worker::{Job, Worker};
+use crate::memory::FetchLimits;
 
 /// The folder of the copies, in that of the volume.
 const FOLDER: &str = "copies";
@@ -42,8 +43,6 @@ pub(crate) struct CopyStore {
     shared: Arc<Shared>,
     /// A leaf lock.
     worker: Mutex<Stage>,
-    /// Blocks that may wait to be written.
-    most_jobs: usize,
 }
 
 /// The stage of the worker.
@@ -64,6 +63,7 @@ struct Shared {
     folder: Folder,
     /// Bytes that all copies may take.
     budget: u64,
+    limits: FetchLimits,
     /// A leaf lock.
     index: Mutex<Index>,
 }
@@ -91,12 +91,11 @@ enum CopyError {
 }
 
 impl CopyStore {
-    /// Returns the copies in the folder of a volume, which may take `budget` bytes. At most
-    /// `most_jobs` blocks wait to be written.
-    pub(crate) fn new(folder: Folder, budget: u64, most_jobs: usize) -> Self {
+    /// Returns the copies in the folder of a volume, which may take `budget` bytes.
+    pub(crate) fn new(folder: Folder, budget: u64, limits: FetchLimits) -> Self {
         let index = Mutex::default();
         let worker = Mutex::new(Stage::New);
-        Self { shared: Arc::new(Shared { folder, budget, index }), worker, most_jobs }
+        Self { shared: Arc::new(Shared { folder, budget, limits, index }), worker }
     }
 
     /// Removes all copies of the volume in a folder.
@@ -115,7 +114,7 @@ impl CopyStore {
         if !matches!(*stage, Stage::New) {
             return;
         }
-        let (jobs, taken) = mpsc::sync_channel(self.most_jobs);
+        let (jobs, taken) = mpsc::sync_channel(self.shared.limits.copy_jobs);
         let worker = Worker::new(Arc::clone(&self.shared));
         match pelago_threads::spawn("copies", move || worker.run(&taken)) {
             Ok(thread) => *stage = Stage::Runs { jobs, thread },

@@ -211,7 +211,7 @@ impl Sites {
                 None
             }
             (Some(folder), Some(bytes)) => {
-                Some(Arc::new(CopyStore::new(folder.clone(), bytes, fetched.copy_jobs)))
+                Some(Arc::new(CopyStore::new(folder.clone(), bytes, fetched)))
             }
             (None, _) | (_, None) => None,
         };

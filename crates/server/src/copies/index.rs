@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use pelago_holder::FileVersion;
-use pelago_wire::{InodeId, limits};
+use pelago_wire::InodeId;
 
 use super::map::{BlockHash, Map};
 
@@ -197,8 +197,8 @@ impl Index {
     }
 
     /// Returns the file that was used least recently, if there are too many files or bytes.
-    pub(super) fn surplus(&self, budget: u64) -> Option<InodeId> {
-        let is_full = self.bytes > budget || self.files.len() > limits::COPIED_FILES;
+    pub(super) fn surplus(&self, budget: u64, most_files: usize) -> Option<InodeId> {
+        let is_full = self.bytes > budget || self.files.len() > most_files;
         self.by_use.values().next().copied().filter(|_| is_full)
     }
 
@@ -364,11 +364,12 @@ mod tests {
             index.note_written(file, 0);
             index.settle(file, 0, HASH);
         }
-        assert_eq!(index.surplus(300), None);
+        assert_eq!(index.surplus(300, 3), None);
+        assert_eq!(index.surplus(300, 2), Some(files[0].ino), "too many files");
         index.take(&files[0], 0);
-        assert_eq!(index.surplus(299), Some(files[1].ino));
+        assert_eq!(index.surplus(299, 9), Some(files[1].ino));
         index.remove(files[1].ino);
-        assert_eq!(index.surplus(199), Some(files[2].ino));
+        assert_eq!(index.surplus(199, 9), Some(files[2].ino));
         assert_eq!(index.take_changed().len(), 2);
         assert_eq!(index.take_changed().len(), 0);
     }

@@ -242,7 +242,11 @@ impl Worker {
                 }
                 Err(error) => tracing::debug!(%error, "the free space is not known"),
             }
-            let Some(ino) = self.shared.index.lock().surplus(budget) else { return };
+            let Some(ino) =
+                self.shared.index.lock().surplus(budget, self.shared.limits.copied_files)
+            else {
+                return;
+            };
             self.forget(&folder, ino);
         }
     }
