@@ -67,7 +67,8 @@ impl Holder {
         self.state.lock().is_only_cache = true;
     }
 
-    /// Sets how many fetched bytes are kept in memory: [`limits::FETCHED_BYTES`] at most.
+    /// Sets how many fetched bytes are kept in memory: [`pelago_wire::limits::FETCHED_BYTES`]
+    /// at most.
     pub fn set_fetched_bytes(&self, bytes: usize) {
         self.state.lock().fetched.set_most_bytes(bytes);
     }
