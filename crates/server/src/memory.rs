@@ -57,10 +57,8 @@ pub(crate) fn most_leases(total: u64) -> usize {
     usize::try_from(share).unwrap_or(limits::LEASES).clamp(1, limits::LEASES)
 }
 
-/// Returns the limit of fetched bytes of one other site in memory, and that of the blocks that wait
-/// to be written as copies, if all memory limits together are `total` bytes.
-///
-/// Neither is part of these limits, as with [`most_leases`].
+/// Returns the limits of what is fetched from other sites, if all memory limits together are
+/// `total` bytes. Its memory is no part of these, as with [`most_leases`].
 #[must_use]
 pub(crate) fn fetch_limits(total: u64) -> FetchLimits {
     match total >= MEMORY_BYTES {

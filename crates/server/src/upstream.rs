@@ -47,7 +47,7 @@ pub(crate) struct Upstream {
     line: Arc<Line>,
     /// Answers under the leases of this server.
     holder: Arc<Holder>,
-    /// What the kernel below the own mount keeps of the other site.
+    /// The directories of the other site that the kernel below the own mount keeps.
     kept: Arc<KeptDirectories>,
     /// The bytes of files of the other site that are here.
     stays: Arc<Stays>,

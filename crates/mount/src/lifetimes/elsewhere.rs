@@ -46,7 +46,7 @@ pub(super) struct Elsewhere {
     kept: Mutex<KeptElsewhere>,
 }
 
-/// What the kernel keeps of other sites.
+/// The directories and names of other sites that the kernel keeps.
 struct KeptElsewhere {
     nodes: Kept<InodeId>,
     names: Kept<DirEntryKey>,
@@ -74,7 +74,7 @@ enum Subject {
     Name(u64, u64),
 }
 
-/// What the kernel keeps of the things that a change touches, or of a site.
+/// The directories and names among them that a change touches, or that are of one site.
 #[derive(Default)]
 pub(crate) struct KeptPart {
     pub(crate) nodes: Vec<InodeId>,
@@ -131,21 +131,25 @@ impl Elsewhere {
 
     /// Marks the nodes and names that changes touch. The caller passes the gate then.
     pub(super) fn mark(&self, changes: &[Touched], key: impl Fn(InodeId, &Name) -> u64) {
-        for change in changes {
-            match change {
-                Touched::Node(ino) => self.nodes.mark(ino.raw()),
-                Touched::Name { dir, name } => self.names.mark(key(*dir, name)),
-                Touched::Bytes(_) => {}
-            }
-        }
+        self.each(changes, key, Changes::mark);
     }
 
     /// Removes the marks of changes that have ended.
     pub(super) fn unmark(&self, changes: &[Touched], key: impl Fn(InodeId, &Name) -> u64) {
+        self.each(changes, key, Changes::unmark);
+    }
+
+    /// Calls `act` with the key of each node and name that changes touch.
+    fn each(
+        &self,
+        changes: &[Touched],
+        key: impl Fn(InodeId, &Name) -> u64,
+        act: fn(&Changes, u64),
+    ) {
         for change in changes {
             match change {
-                Touched::Node(ino) => self.nodes.unmark(ino.raw()),
-                Touched::Name { dir, name } => self.names.unmark(key(*dir, name)),
+                Touched::Node(ino) => act(&self.nodes, ino.raw()),
+                Touched::Name { dir, name } => act(&self.names, key(*dir, name)),
                 Touched::Bytes(_) => {}
             }
         }

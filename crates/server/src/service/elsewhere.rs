@@ -53,15 +53,14 @@ impl Dispatcher {
             ControlFlow::Continue(submission) => submission,
             ControlFlow::Break(answer) => return answer,
         };
-        let submission = match submission.request {
-            Request::GetXattr { .. } => {
-                match self.divert_whereabouts(context, origin, submission) {
-                    ControlFlow::Continue(submission) => submission,
-                    ControlFlow::Break(answer) => return answer,
-                }
-            }
-            _ => submission,
-        };
+        // Not for each request: it would be moved once more.
+        let mut submission = submission;
+        if matches!(submission.request, Request::GetXattr { .. }) {
+            submission = match self.divert_whereabouts(context, origin, submission) {
+                ControlFlow::Continue(submission) => submission,
+                ControlFlow::Break(answer) => return answer,
+            };
+        }
         let home_of = |open| self.home_of_open(context.session, open);
         match router::route(sites.own(), origin, &submission.request, home_of) {
             Route::Refused(code) => return Some(Err(code.into())),

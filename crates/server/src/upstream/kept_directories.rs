@@ -96,8 +96,8 @@ impl KeptDirectories {
         }
     }
 
-    /// As [`KeptDirectories::drop_all`], and returns then. The kernel takes its locks for it, or
-    /// the lifetimes end, after three seconds.
+    /// Waits until the kernel has dropped all directories of the site, or their lifetimes are over:
+    /// three seconds at most.
     pub(crate) fn wait_until_dropped(&self) {
         let (sender, dropped) = mpsc::channel();
         self.drop_all(Box::new(move || {
