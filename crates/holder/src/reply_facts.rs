@@ -303,7 +303,7 @@ impl State {
     /// Drops the nodes that a removal or a move has changed, as only its reply says, and counts
     /// them as changed now: older replies may report them as they were.
     fn drop_moved_nodes(&mut self, result: &Result<Reply, Error>) {
-        let moved = moved_nodes(result);
+        let moved = result.as_ref().map_or_else(|_| Vec::new(), Reply::moved_nodes);
         self.changes.begin(&moved);
         self.changes.end(&moved);
         self.cached.drop_touched(&moved);
@@ -415,17 +415,5 @@ fn opened_for_write_back(facts: &ReplyFacts, result: &Result<Reply, Error>) -> O
             result.as_ref().ok().and_then(Reply::opened).copied()
         }
         _ => None,
-    }
-}
-
-/// Returns the nodes whose names a removal or a move has changed.
-fn moved_nodes(result: &Result<Reply, Error>) -> Vec<Touched> {
-    match result {
-        Ok(Reply::Removed(attr)) => vec![Touched::Node(attr.ino)],
-        Ok(Reply::Renamed { moved, replaced }) => {
-            let replaced = replaced.map(|replaced| Touched::Node(replaced.attr.ino));
-            [Some(Touched::Node(moved.ino)), replaced].into_iter().flatten().collect()
-        }
-        _ => Vec::new(),
     }
 }

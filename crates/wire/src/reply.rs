@@ -8,6 +8,7 @@ use crate::attr::{Attr, FileKind, Time};
 use crate::audit::AuditPage;
 use crate::buffer::Buffer;
 use crate::id::{Cookie, Handle, InodeId};
+use crate::local_cache::Touched;
 use crate::lock::FileLock;
 use crate::name::Name;
 use crate::search::{SearchPage, TagPage};
@@ -228,6 +229,19 @@ pub struct PassedRevocation {
 }
 
 impl Reply {
+    /// Returns the nodes whose names a removal or a move has changed, by its reply.
+    #[must_use]
+    pub fn moved_nodes(&self) -> Vec<Touched> {
+        match self {
+            Self::Removed(attr) => vec![Touched::Node(attr.ino)],
+            Self::Renamed { moved, replaced } => {
+                let replaced = replaced.map(|replaced| replaced.attr.ino);
+                [Some(moved.ino), replaced].into_iter().flatten().map(Touched::Node).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns the attributes of the file that the reply says is open now.
     #[must_use]
     pub const fn opened(&self) -> Option<&Attr> {

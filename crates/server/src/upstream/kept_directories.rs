@@ -191,7 +191,8 @@ impl Announced {
         let answered: Done = Box::new(move |result| {
             // Which nodes have lost or changed their names is known only now. This waits for no
             // lock of the kernel, as these are no names.
-            let moved: Arc<[Touched]> = result.as_ref().map_or_else(|_| Vec::new(), moved).into();
+            let moved = result.as_ref().map_or_else(|_| Vec::new(), Reply::moved_nodes);
+            let moved: Arc<[Touched]> = moved.into();
             if !moved.is_empty() {
                 of_end.begin(&moved, Box::new(|| {}));
                 of_end.end(&moved);
@@ -221,18 +222,6 @@ fn changes(touches: Touches<'_>) -> Vec<Touched> {
             Touched::from(from),
             Touched::from(to),
         ],
-    }
-}
-
-/// Returns the nodes whose names a removal or a move has changed.
-fn moved(reply: &Reply) -> Vec<Touched> {
-    match reply {
-        Reply::Removed(attr) => vec![Touched::Node(attr.ino)],
-        Reply::Renamed { moved, replaced } => {
-            let replaced = replaced.as_ref().map(|replaced| replaced.attr.ino);
-            [Some(moved.ino), replaced].into_iter().flatten().map(Touched::Node).collect()
-        }
-        _ => Vec::new(),
     }
 }
 
