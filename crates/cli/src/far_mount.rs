@@ -12,7 +12,7 @@ use pelago_keynote::armor;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount};
 use pelago_net::tls::TlsError;
 use pelago_net::{ClientRole, ConnectError, Remote, RemoteOptions, ServerTarget};
-use pelago_server::inode_table_bytes;
+use pelago_server::{inode_table_bytes, most_facts};
 use pelago_store::clock;
 use pelago_wire::handshake::RefusalCode;
 use pelago_wire::{
@@ -94,6 +94,7 @@ impl FarMount {
         let remote = Arc::new(remote.map_err(|error| connect_failed(error, &plan.source))?);
         plan.guest.as_ref().map_or(Ok(()), |guest| attach(&remote, guest))?;
         let holder = Holder::new(service(&remote, plan.guest.as_ref()));
+        holder.set_most_facts(most_facts(plan.memory_bytes));
         let options = MountOptions {
             mount_point: plan.point.clone(),
             fs_name: plan.source.clone(),

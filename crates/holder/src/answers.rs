@@ -1,13 +1,14 @@
 //! Answers from cached facts, without a message to the server.
 
 use pelago_wire::{
-    Code, Context, DataPath, DirEntry, Error, FileKind, InodeId, Name, NameIn, OpenEffect,
-    OpenFlags, Reply, Request, Tells, limits, xattr,
+    Code, Context, DataPath, Error, FileKind, InodeId, Name, NameIn, OpenEffect, OpenFlags, Reply,
+    Request, Tells, limits, xattr,
 };
 
 use crate::caller::Caller;
 use crate::changes::{Changes, LeaseEra};
 use crate::leased_cache::{LeasedCache, Text};
+use crate::listings::ListedName;
 use crate::state::State;
 
 /// Facts that are cached, without those that are being changed.
@@ -139,18 +140,18 @@ impl Facts<'_> {
         let Request::List { dir, after, entries, attributes, .. } = request else { return None };
         let most = usize::try_from(*entries).unwrap_or(usize::MAX);
         let page = self.cached.listings.page(dir.ino, *after, most)?;
-        let whole = |entry: &DirEntry| match attributes {
-            false => Some(entry.clone()),
-            true => match self.cached.entry(dir.ino, &entry.name) {
+        let whole = |listed: &ListedName| match attributes {
+            false => Some(listed.with(None)),
+            true => match self.cached.entry(dir.ino, &listed.name) {
                 Some(found) => {
                     let holds = !self.changes.is_node_changing(found.attr.ino);
-                    holds.then(|| DirEntry { entry: Some(found), ..entry.clone() })
+                    holds.then(|| listed.with(Some(found)))
                 }
                 // As the home of the listed directory answers for a directory of another site.
-                None => (entry.ino.site() != dir.ino.site()).then(|| entry.clone()),
+                None => (listed.ino.site() != dir.ino.site()).then(|| listed.with(None)),
             },
         };
-        let entries: Vec<DirEntry> = page.entries.iter().map_while(whole).collect();
+        let entries: Vec<_> = page.entries.iter().map_while(whole).collect();
         let is_cut = entries.len() < page.entries.len();
         let end = page.end && !is_cut;
         (!entries.is_empty() || end).then_some(Reply::Listed { entries, end })

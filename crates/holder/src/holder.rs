@@ -7,10 +7,12 @@ use std::{fmt, mem};
 use parking_lot::Mutex;
 use pelago_wire::{
     Buffer, Bulk, Code, Context, Done, Error, Granted, InodeId, Kind, LeasedService, Leases,
-    LocalCache, OpenId, Reply, Request, RequestId, Service, Tells, Then, Touched,
+    LocalCache, OpenId, Reply, Request, RequestId, Service, Tells, Then, Touched, limits,
 };
 
 use crate::copies::Copies;
+use crate::leased_cache::LeasedCache;
+use crate::most_facts::MostFacts;
 use crate::read_ahead::LargerRead;
 use crate::reply_facts::{ReplyFacts, SentRequest, ShowsDirty};
 use crate::state::{State, WritePath};
@@ -71,6 +73,13 @@ impl Holder {
     /// at most.
     pub fn set_fetched_bytes(&self, bytes: usize) {
         self.state.lock().fetched.set_most_bytes(bytes);
+    }
+
+    /// Sets how many nodes, and how many names, are cached: [`pelago_wire::limits::HOLDER_NODES`]
+    /// at most. What is cached is dropped.
+    pub fn set_most_facts(&self, facts: usize) {
+        let most = MostFacts::of(facts.min(limits::HOLDER_NODES));
+        self.state.lock().cached = LeasedCache::new(most);
     }
 
     /// Sets the place for copies of blocks that are fetched. A second call does nothing.

@@ -8,10 +8,12 @@ use std::mem;
 use pelago_wire::{Attr, Code, Entry, Handle, InodeId, Name, Tells, Touched, limits};
 
 use crate::listings::Listings;
+use crate::most_facts::MostFacts;
 
 /// The facts of replies that are cached under leases.
 #[derive(Debug, Default)]
 pub(crate) struct LeasedCache {
+    most: MostFacts,
     attrs: HashMap<InodeId, Attr>,
     /// The attributes of files that were read since. All but the time of access is under a lease.
     read_attrs: HashMap<InodeId, Attr>,
@@ -56,6 +58,16 @@ impl Text {
 }
 
 impl LeasedCache {
+    /// Returns an empty cache with these limits.
+    pub(crate) fn new(most: MostFacts) -> Self {
+        Self { most, listings: Listings::new(most), ..Self::default() }
+    }
+
+    /// Returns the facts, and leaves none here.
+    pub(crate) fn take(&mut self) -> Self {
+        mem::replace(self, Self::new(self.most))
+    }
+
     pub(crate) fn attr(&self, ino: InodeId) -> Option<Attr> {
         self.attrs.get(&ino).copied()
     }
@@ -75,7 +87,7 @@ impl LeasedCache {
     }
 
     pub(crate) fn keep_parent(&mut self, dir: InodeId, parent: Handle) {
-        if self.parents.len() >= limits::HOLDER_NODES {
+        if self.parents.len() >= self.most.nodes {
             self.parents.clear();
         }
         self.parents.insert(dir, parent);
@@ -86,7 +98,7 @@ impl LeasedCache {
     }
 
     pub(crate) fn keep_attr(&mut self, attr: Attr) {
-        if self.attrs.len() >= limits::HOLDER_NODES {
+        if self.attrs.len() >= self.most.nodes {
             self.attrs.clear();
         }
         self.read_attrs.remove(&attr.ino);
@@ -97,7 +109,7 @@ impl LeasedCache {
     /// [`LeasedCache::with_old_access_times`].
     pub(crate) fn access_time_changes(&mut self, ino: InodeId) {
         let Some(attr) = self.attrs.remove(&ino) else { return };
-        if self.read_attrs.len() >= limits::HOLDER_NODES {
+        if self.read_attrs.len() >= self.most.nodes {
             self.read_attrs.clear();
         }
         self.read_attrs.insert(ino, attr);
@@ -112,7 +124,7 @@ impl LeasedCache {
     }
 
     pub(crate) fn keep_name(&mut self, dir: InodeId, name: Name, node: Option<Handle>) {
-        if self.name_count >= limits::HOLDER_NAMES {
+        if self.name_count >= self.most.names {
             self.names.clear();
             self.name_count = 0;
             // Each name in a listing must have its target here.
@@ -127,7 +139,7 @@ impl LeasedCache {
         if value.as_ref().is_ok_and(|value| value.len() > limits::HOLDER_TEXT_BYTES) {
             return;
         }
-        if self.texts.len() >= limits::HOLDER_TEXTS {
+        if self.texts.len() >= self.most.texts {
             self.texts.clear();
         }
         let texts = self.texts.entry(ino).or_default();
@@ -165,7 +177,7 @@ impl LeasedCache {
 
     /// Drops everything. Returns the nodes whose attributes were cached.
     pub(crate) fn drop_all(&mut self) -> Vec<InodeId> {
-        mem::take(self).attrs.into_keys().collect()
+        self.take().attrs.into_keys().collect()
     }
 
     /// Returns the target of a name with its attributes, if both are cached.

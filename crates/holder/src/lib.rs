@@ -42,6 +42,7 @@ mod hashes;
 mod holder;
 mod leased_cache;
 mod listings;
+mod most_facts;
 mod open_files;
 mod ordering;
 mod read_ahead;

@@ -7,11 +7,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use pelago_wire::{Cookie, DirEntry, InodeId, Name, limits};
+use pelago_wire::{Cookie, DirEntry, Entry, FileKind, InodeId, Name, limits};
+
+use crate::most_facts::MostFacts;
 
 /// The cached listings, and the directories of which all names are known.
 #[derive(Debug, Default)]
 pub(crate) struct Listings {
+    most: MostFacts,
     listed: HashMap<InodeId, Listing>,
     /// Names in all listings.
     count: usize,
@@ -24,20 +27,47 @@ pub(crate) struct Listings {
 /// The first names of a directory.
 #[derive(Debug, Default)]
 struct Listing {
-    /// The entries without handles and attributes, which are cached by name and by node.
-    entries: Vec<DirEntry>,
+    entries: Vec<ListedName>,
     /// No entry follows in the directory.
     is_whole: bool,
 }
 
+/// An entry of a listing. Its handle and its attributes are cached by name and by node; with room
+/// for them an entry would take 240 bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct ListedName {
+    pub(crate) name: Name,
+    pub(crate) ino: InodeId,
+    kind: FileKind,
+    cookie: Cookie,
+}
+
+impl ListedName {
+    fn of(entry: &DirEntry) -> Self {
+        let DirEntry { name, ino, kind, cookie, entry: _ } = entry;
+        Self { name: name.clone(), ino: *ino, kind: *kind, cookie: *cookie }
+    }
+
+    /// Returns the entry as a reply has it, with the handle and the attributes of its file.
+    pub(crate) fn with(&self, entry: Option<Entry>) -> DirEntry {
+        let Self { name, ino, kind, cookie } = self;
+        DirEntry { name: name.clone(), ino: *ino, kind: *kind, cookie: *cookie, entry }
+    }
+}
+
 /// A part of a listing.
 pub(crate) struct Page<'a> {
-    pub(crate) entries: &'a [DirEntry],
+    pub(crate) entries: &'a [ListedName],
     /// No entry follows in the directory.
     pub(crate) end: bool,
 }
 
 impl Listings {
+    /// Returns an empty cache with these limits.
+    pub(crate) fn new(most: MostFacts) -> Self {
+        Self { most, ..Self::default() }
+    }
+
     /// Returns at most `most` entries after a position; `None` if none is cached.
     pub(crate) fn page(&self, dir: InodeId, after: Cookie, most: usize) -> Option<Page<'_>> {
         let Listing { entries, is_whole } = self.listed.get(&dir)?;
@@ -64,20 +94,20 @@ impl Listings {
         self.count -= listing.entries.len() - at;
         listing.entries.truncate(at);
         self.count += entries.len();
-        let bare = entries.iter().map(|entry| DirEntry { entry: None, ..entry.clone() });
-        listing.entries.extend(bare);
+        listing.entries.extend(entries.iter().map(ListedName::of));
         listing.is_whole = end;
         if end {
+            listing.entries.shrink_to_fit();
             self.know_whole(dir);
         }
-        if self.count > limits::HOLDER_NAMES || self.listed.len() > limits::HOLDER_NODES {
+        if self.count > self.most.names || self.listed.len() > self.most.nodes {
             self.drop_all();
         }
     }
 
     /// Records that all names of a directory are known: it was listed to its end, or is new.
     pub(crate) fn know_whole(&mut self, dir: InodeId) {
-        if self.whole.len() >= limits::HOLDER_NODES {
+        if self.whole.len() >= self.most.nodes {
             self.forget_whole();
         }
         let before = self.whole.insert(dir, HashSet::new());
@@ -104,7 +134,7 @@ impl Listings {
             if unknown.len() > limits::HOLDER_UNKNOWN_NAMES {
                 self.unknown -= unknown.len();
                 self.whole.remove(&dir);
-            } else if self.unknown > limits::HOLDER_NAMES {
+            } else if self.unknown > self.most.names {
                 self.forget_whole();
             }
         }
@@ -112,7 +142,7 @@ impl Listings {
 
     /// Drops everything.
     pub(crate) fn drop_all(&mut self) {
-        *self = Self::default();
+        *self = Self::new(self.most);
     }
 
     fn forget_whole(&mut self) {
@@ -129,7 +159,7 @@ impl Listings {
 
 /// Returns the index of the entry that follows a position; `None` if the entry at the position is
 /// not cached.
-fn position(entries: &[DirEntry], after: Cookie) -> Option<usize> {
+fn position(entries: &[ListedName], after: Cookie) -> Option<usize> {
     if after == Cookie::AFTER_DOT_DOT {
         return Some(0);
     }
@@ -138,8 +168,6 @@ fn position(entries: &[DirEntry], after: Cookie) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::FileKind;
-
     use super::*;
 
     const DIR: InodeId = InodeId::from_raw(7);
@@ -163,6 +191,11 @@ mod tests {
     fn numbers(listings: &Listings, after: u64, most: usize) -> Option<(Vec<u64>, bool)> {
         let page = listings.page(DIR, Cookie(after), most)?;
         Some((page.entries.iter().map(|entry| entry.cookie.0).collect(), page.end))
+    }
+
+    #[test]
+    fn a_listed_name_takes_little_memory() {
+        assert!(size_of::<ListedName>() <= 40, "{}", size_of::<ListedName>());
     }
 
     #[test]
@@ -223,6 +256,17 @@ mod tests {
         assert!(listings.is_absent(dir(dirs), &name(2)));
         listings.drop_name(dir(dirs), &name(2));
         assert_eq!((listings.whole.len(), listings.unknown), (0, 0), "one more");
+    }
+
+    #[test]
+    fn a_small_process_caches_fewer_names() {
+        let mut listings = Listings::new(MostFacts::of(8));
+        for _ in 0..2 {
+            listings.keep(DIR, START, &entries(10..18), true);
+            assert_eq!(numbers(&listings, START.0, 99).unwrap().0.len(), 8);
+            listings.keep(DIR, START, &entries(10..19), true);
+            assert_eq!(numbers(&listings, START.0, 99), None, "one more, and all are forgotten");
+        }
     }
 
     #[test]

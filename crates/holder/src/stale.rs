@@ -112,7 +112,7 @@ impl State {
             // They had ended before.
             return;
         }
-        self.stale = std::mem::take(&mut self.cached).with_old_access_times();
+        self.stale = self.cached.take().with_old_access_times();
         let written: Vec<InodeId> = [self.dirty.all(), self.opens.written()].concat();
         written.into_iter().for_each(|ino| self.stale.drop_attr(ino));
     }

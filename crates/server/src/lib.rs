@@ -10,7 +10,7 @@
 
 pub use background::{WorkerState, WorkerStatus};
 pub use copies::CopyStatus;
-pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes};
+pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes, most_facts};
 pub use mirror::{
     Commit, ConnectMirror, MirrorPhase, MirrorProgress, Offer, OnReplaced, SetMirrorError,
 };

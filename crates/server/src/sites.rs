@@ -98,8 +98,7 @@ pub(crate) struct Sites {
     shard: Arc<Shard>,
     durability: Arc<Durability>,
     timeout: Duration,
-    /// Fetched bytes of each other site that are kept in memory.
-    fetched_bytes: usize,
+    fetched: FetchLimits,
     /// Copies of other sites' files; `None` if none are kept.
     copies: Option<Arc<CopyStore>>,
     /// True if another site has joined.
@@ -231,7 +230,7 @@ impl Sites {
             shard,
             durability,
             timeout,
-            fetched_bytes: fetched.bytes,
+            fetched,
             copies,
             has_others: AtomicBool::new(has_others),
             others: Mutex::new(others.into_iter().collect()),
@@ -397,7 +396,7 @@ impl Sites {
             all_stale_answers: Arc::clone(&self.stale_answers),
             is_outdated: self.tokens.outdated_flag(),
             timeout: self.timeout,
-            fetched_bytes: self.fetched_bytes,
+            fetched: self.fetched,
         };
         let upstream = Arc::new(Upstream::new(site, service, parts));
         upstreams.insert(site, Arc::clone(&upstream));

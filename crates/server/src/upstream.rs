@@ -36,6 +36,7 @@ use self::kept_directories::Announced;
 use self::line::Line;
 use self::numbers::Numbers;
 use crate::completion::{CancelKey, deliver};
+use crate::memory::FetchLimits;
 use crate::stays::{RecalledStays, Stays};
 
 /// The distance of the numbers of [`Upstream::own_open`] from the largest number, and how many
@@ -79,21 +80,22 @@ pub(crate) struct UpstreamParts {
     pub(crate) is_outdated: Arc<AtomicBool>,
     /// The longest time of a request.
     pub(crate) timeout: Duration,
-    /// Fetched bytes that are kept in memory.
-    pub(crate) fetched_bytes: usize,
+    /// Limits of what is kept in memory.
+    pub(crate) fetched: FetchLimits,
 }
 
 impl Upstream {
     /// Returns the connection to the other site `site`, over this service.
     pub(crate) fn new(site: u16, service: Arc<dyn LeasedService>, parts: UpstreamParts) -> Self {
         let UpstreamParts { copies, stays, kernel, all_stale_answers, .. } = parts;
-        let UpstreamParts { is_outdated, timeout, fetched_bytes, .. } = parts;
+        let UpstreamParts { is_outdated, timeout, fetched, .. } = parts;
         let kept = Arc::new(KeptDirectories::new(site, kernel));
         let line = Arc::new(Line::new(service, is_outdated, timeout));
         let holder = Holder::new(Arc::clone(&line) as Arc<dyn LeasedService>);
         holder.set_only_cache();
         holder.set_deadline(timeout);
-        holder.set_fetched_bytes(fetched_bytes);
+        holder.set_fetched_bytes(fetched.bytes);
+        holder.set_most_facts(fetched.facts);
         if let Some(copies) = copies {
             holder.set_copies(copies);
         }
