@@ -69,6 +69,18 @@ impl Shard {
         ino.home() == self.id && ino.counter() < self.lock().state.ids.next()
     }
 
+    /// Returns the node of another site that has the bytes of a file, as its row says.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub fn bytes_at(&self, handle: Handle) -> Result<Option<InodeId>, Error> {
+        let mut locked = self.lock();
+        if let Some(node) = locked.state.rows.node(handle.ino) {
+            return Ok(node.rnode.bytes_at);
+        }
+        Ok(locked.node(handle)?.rnode.bytes_at)
+    }
+
     /// Returns whether the bytes of an inode are in a content file.
     ///
     /// # Errors

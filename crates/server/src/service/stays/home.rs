@@ -196,7 +196,7 @@ impl Dispatcher {
 
     /// Returns the node of another site that has the bytes of an own file.
     fn node_elsewhere(&self, file: Handle) -> Option<InodeId> {
-        self.parts.shard.stored_node(file).ok().and_then(|stored| stored.rnode.bytes_at)
+        self.parts.shard.bytes_at(file).ok().flatten()
     }
 
     /// Carries out a request that empties a file whose bytes are at another site, once nothing is
