@@ -47,7 +47,7 @@ pub const ISSUED_CREDENTIALS: usize = 1024;
 /// Bytes of the credentials of all chains of one session of a guest, beyond the first chain.
 pub const ATTACHED_BYTES: usize = 64 << 10;
 /// Bytes of memory for what the mirror of a volume does not have yet: keys of rows, and ranges of
-/// content files. Beyond that all is copied again.
+/// content files. Beyond that the mirror is compared.
 pub const MIRROR_CHANGES_BYTES: usize = 24 << 20;
 /// Bytes of content in memory that have changed before they were sent to a mirror.
 pub const MIRROR_KEPT_BYTES: usize = 32 << 20;
@@ -64,6 +64,10 @@ pub const ROW_KEY_BYTES: usize = 1024;
 pub const ROW_BYTES: usize = 128 << 10;
 /// Bytes of a file beside the table that a mirror gets.
 pub const VOLUME_FILE_BYTES: usize = 480 << 10;
+/// Ranges of rows, content files or blocks in one question of a primary to its mirror.
+pub const COMPARED: usize = 1 << 10;
+/// Bytes of the blocks of content files whose hashes a primary and its mirror compare.
+pub const COMPARED_BLOCK_BYTES: usize = 1 << 20;
 /// Bytes of rows that a mirror writes together.
 pub const GROUP_BATCH_BYTES: usize = 4 << 20;
 /// Bytes of content files that a mirror writes before it makes them safe.

@@ -16,8 +16,10 @@ use crate::error::{Code, Error};
 use crate::id::{Generation, InodeId};
 use crate::limits;
 
+pub use compare::{ComparedBlocks, ComparedRange};
 pub use link::{CloseLink, Groups, LinkError, MirrorLink, Mirrors, OfferRefused};
 
+mod compare;
 mod link;
 
 /// The run of a primary: random bytes. A mirror that has the state of another run needs a new copy.
@@ -33,6 +35,8 @@ pub enum GroupKind {
     Copy,
     /// The copy before, and the changes of the group. It takes the place of the state before.
     Completion,
+    /// The state of the mirror before, of whatever run, and what differs from it.
+    Resync,
 }
 
 /// A row that has changed.
@@ -95,6 +99,16 @@ pub enum GroupPart {
     },
     /// Rows that have changed, in the order of their keys.
     Rows(Vec<RowChange>),
+    /// All rows of a range of keys: others that the mirror has in the range are deleted. All have
+    /// values.
+    Range {
+        /// The first key of the range; empty for that of the first row.
+        from: Vec<u8>,
+        /// The first key after the range; empty if no row comes after it.
+        until: Vec<u8>,
+        /// The rows, in the order of their keys.
+        rows: Vec<RowChange>,
+    },
     /// The content file that the next parts are of: it has this size and time afterwards.
     Content {
         /// The inode.
@@ -134,6 +148,15 @@ pub enum GroupPart {
     },
     /// The group is given up: the mirror forgets its parts.
     Abort,
+    /// A question within a resync, and no part of it: which of these ranges have other rows at the
+    /// mirror? Answered by [`MirrorSays::Differ`].
+    Compare(Vec<ComparedRange>),
+    /// The question which of these content files the mirror does not have, answered in the same
+    /// way.
+    Contents(Vec<(InodeId, Generation)>),
+    /// The question which of these blocks of a content file are others at the mirror, answered in
+    /// the same way.
+    Blocks(ComparedBlocks),
     /// The primary lives; answered by [`MirrorSays::Pong`].
     Ping,
 }
@@ -162,6 +185,8 @@ pub enum MirrorSays {
     Pong,
     /// The group cannot be stored, and is given up, for this reason (for people).
     Failed(String),
+    /// The answer to a question: whether each thing that it names differs, in its order.
+    Differ(Vec<bool>),
 }
 
 const OFFER: u8 = 0;
@@ -174,11 +199,16 @@ const FILE: u8 = 6;
 const END: u8 = 7;
 const ABORT: u8 = 8;
 const PING: u8 = 9;
+const RANGE: u8 = 10;
+const COMPARE: u8 = 11;
+const CONTENTS: u8 = 12;
+const BLOCKS: u8 = 13;
 
 const READY: u8 = 0;
 const SAFE: u8 = 1;
 const PONG: u8 = 2;
 const FAILED: u8 = 3;
+const DIFFER: u8 = 4;
 
 /// The greatest part: a row beside as many others as fit, or bytes with their offset.
 const MOST_PART: usize = 1 + limits::GROUP_BYTES + 7 + limits::ROW_KEY_BYTES + limits::ROW_BYTES;
@@ -207,6 +237,27 @@ impl GroupPart {
             Self::Rows(rows) => {
                 out.push(ROWS);
                 rows.iter().try_for_each(|row| row.put(&mut out))?;
+            }
+            Self::Range { from, until, rows } => {
+                out.push(RANGE);
+                put_bound(from, &mut out)?;
+                put_bound(until, &mut out)?;
+                rows.iter().try_for_each(|row| row.put(&mut out))?;
+            }
+            Self::Compare(ranges) => {
+                out.push(COMPARE);
+                put_all(ranges, limits::COMPARED, &mut out, ComparedRange::put)?;
+            }
+            Self::Contents(contents) => {
+                out.push(CONTENTS);
+                put_all(contents, limits::COMPARED, &mut out, |(ino, generation), out| {
+                    u64::put(&ino.raw(), out)?;
+                    u32::put(&generation.0, out)
+                })?;
+            }
+            Self::Blocks(blocks) => {
+                out.push(BLOCKS);
+                blocks.put(&mut out)?;
             }
             Self::Content { ino, generation, size, mtime } => {
                 out.push(CONTENT);
@@ -264,6 +315,26 @@ impl GroupPart {
                 }
                 Self::Rows(rows)
             }
+            RANGE => {
+                let start = take_bound(from.at("Range.from"))?;
+                let until = take_bound(from.at("Range.until"))?;
+                let mut rows = Vec::new();
+                while from.left() > 0 {
+                    let row = RowChange::take(&mut from)?;
+                    let is_within = row.key >= start && (until.is_empty() || row.key < until);
+                    if row.value.is_none() || !is_within {
+                        return Err(from.invalid());
+                    }
+                    rows.push(row);
+                }
+                Self::Range { from: start, until, rows }
+            }
+            COMPARE => Self::Compare(take_all(from.at("Compare"), ComparedRange::take)?),
+            CONTENTS => Self::Contents(take_all(from.at("Contents"), |from| {
+                let ino = InodeId::from_raw(u64::take(from)?);
+                Ok((ino, Generation(u32::take(from)?)))
+            })?),
+            BLOCKS => Self::Blocks(ComparedBlocks::take(from.at("Blocks"))?),
             CONTENT => Self::Content {
                 ino: InodeId::from_raw(u64::take(from.at("Content.ino"))?),
                 generation: Generation(u32::take(from.at("Content.generation"))?),
@@ -342,6 +413,7 @@ impl GroupKind {
             Self::Change => 0,
             Self::Copy => 1,
             Self::Completion => 2,
+            Self::Resync => 3,
         }
     }
 
@@ -350,6 +422,7 @@ impl GroupKind {
             [0] => Ok(Self::Change),
             [1] => Ok(Self::Copy),
             [2] => Ok(Self::Completion),
+            [3] => Ok(Self::Resync),
             [number] => Err(from.unknown(number.into())),
         }
     }
@@ -365,6 +438,7 @@ impl GroupState {
             MirrorSays::Safe => (SAFE, ""),
             MirrorSays::Pong => (PONG, ""),
             MirrorSays::Failed(text) => (FAILED, text.as_str()),
+            MirrorSays::Differ(_) => (DIFFER, ""),
         };
         out.push(number);
         out.extend_from_slice(&self.reign.to_le_bytes());
@@ -372,6 +446,9 @@ impl GroupState {
         out.extend_from_slice(&self.number.to_le_bytes());
         let put = Text::put(&text.to_owned(), &mut out);
         debug_assert!(put.is_ok(), "a text of any length is cut");
+        if let MirrorSays::Differ(differ) = &self.says {
+            compare::put_bits(differ, &mut out);
+        }
         out
     }
 
@@ -391,11 +468,53 @@ impl GroupState {
             SAFE => MirrorSays::Safe,
             PONG => MirrorSays::Pong,
             FAILED => MirrorSays::Failed(text),
+            DIFFER => MirrorSays::Differ(compare::take_bits(from.at("GroupState.differ"))?),
             number => return Err(from.at("GroupState.says").unknown(number.into())),
         };
         from.finish("GroupState")?;
         Ok(Self { reign, run, number, says })
     }
+}
+
+/// Adds a bound of a range of keys, which may be empty: length u16, and the bytes.
+fn put_bound(key: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+    let length = u16::try_from(key.len()).ok().filter(|_| key.len() <= limits::ROW_KEY_BYTES);
+    u16::put(&length.ok_or_else(|| Error::from(Code::TooBig))?, out)?;
+    out.extend_from_slice(key);
+    Ok(())
+}
+
+fn take_bound(from: &mut Reader<'_>) -> Result<Vec<u8>, DecodeError> {
+    let length = from.length::<u16>(limits::ROW_KEY_BYTES)?;
+    Ok(from.bytes(length)?.to_vec())
+}
+
+/// Adds at most `most` items.
+fn put_all<T>(
+    items: &[T],
+    most: usize,
+    out: &mut Vec<u8>,
+    put: impl Fn(&T, &mut Vec<u8>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    if items.len() > most {
+        return Err(Code::TooBig.into());
+    }
+    items.iter().try_for_each(|item| put(item, out))
+}
+
+/// Takes items to the end of a body.
+fn take_all<T>(
+    from: &mut Reader<'_>,
+    take: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    let mut items = Vec::new();
+    while from.left() > 0 {
+        if items.len() == limits::COMPARED {
+            return Err(from.invalid());
+        }
+        items.push(take(from)?);
+    }
+    Ok(items)
 }
 
 fn put_bytes(bytes: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), Error> {
@@ -452,6 +571,23 @@ mod tests {
             GroupPart::Hole { offset: 4096, length: 1 << 40 },
             GroupPart::File { file: VolumeFile::Policy, bytes: None },
             GroupPart::File { file: VolumeFile::Clients, bytes: Some(Vec::new()) },
+            GroupPart::Range {
+                from: Vec::new(),
+                until: b"c".to_vec(),
+                rows: vec![row(b"a", Some(b"1")), row(b"b", Some(b""))],
+            },
+            GroupPart::Range { from: b"c".to_vec(), until: Vec::new(), rows: Vec::new() },
+            GroupPart::Compare(vec![
+                ComparedRange { from: Vec::new(), until: b"k".to_vec(), hash: [1; 32] },
+                ComparedRange { from: b"k".to_vec(), until: Vec::new(), hash: [2; 32] },
+            ]),
+            GroupPart::Contents(vec![(InodeId::ROOT, Generation(2)); 2]),
+            GroupPart::Blocks(ComparedBlocks {
+                ino: InodeId::ROOT,
+                generation: Generation(1),
+                first: 7,
+                hashes: vec![[3; 32], [4; 32]],
+            }),
             GroupPart::End { sum: 5 },
             GroupPart::Abort,
             GroupPart::Ping,
@@ -479,9 +615,16 @@ mod tests {
     fn a_part_is_not_cut() {
         for part in samples() {
             let body = part.encode().unwrap();
-            // Each row is a part of its own.
-            let ends_elsewhere = |end: usize| matches!(part, GroupPart::Rows(_)) && end > 0;
-            for end in (0..body.len()).filter(|end| !ends_elsewhere(*end)) {
+            // A list goes to the end of the body.
+            let is_list = matches!(
+                part,
+                GroupPart::Rows(_)
+                    | GroupPart::Range { .. }
+                    | GroupPart::Compare(_)
+                    | GroupPart::Contents(_)
+                    | GroupPart::Blocks(_)
+            );
+            for end in (0..body.len()).filter(|end| !is_list || *end == 0) {
                 assert!(GroupPart::decode(&body[..end]).is_err(), "{part:?} cut at {end}");
             }
         }
@@ -495,6 +638,7 @@ mod tests {
             GroupPart::Bytes { offset: 0, bytes },
             GroupPart::Rows(vec![RowChange { key, value: None }]),
             GroupPart::Rows(vec![RowChange { key: Vec::new(), value: None }]),
+            GroupPart::Contents(vec![(InodeId::ROOT, Generation(2)); limits::COMPARED + 1]),
         ] {
             assert_eq!(part.encode(), Err(Code::TooBig.into()));
         }
@@ -502,6 +646,16 @@ mod tests {
             GroupPart::Hole { offset: limits::FILE_BYTES, length: 1 },
             GroupPart::Hole { offset: 0, length: 0 },
             GroupPart::Bytes { offset: 0, bytes: Vec::new() },
+            GroupPart::Range {
+                from: b"b".to_vec(),
+                until: Vec::new(),
+                rows: vec![RowChange { key: b"a".to_vec(), value: Some(Vec::new()) }],
+            },
+            GroupPart::Range {
+                from: Vec::new(),
+                until: b"b".to_vec(),
+                rows: vec![RowChange { key: b"a".to_vec(), value: None }],
+            },
         ] {
             assert!(GroupPart::decode(&wrong.encode().unwrap()).is_err(), "{wrong:?}");
         }
@@ -514,6 +668,8 @@ mod tests {
             MirrorSays::Safe,
             MirrorSays::Pong,
             MirrorSays::Failed("the disk is full".to_owned()),
+            MirrorSays::Differ(vec![true, false, false, false, false, false, false, false, true]),
+            MirrorSays::Differ(Vec::new()),
         ] {
             let state = GroupState { reign: 1, run: [9; 16], number: 4, says };
             let body = state.encode();

@@ -1,6 +1,9 @@
 //! Golden messages of a primary and its mirror.
 
-use pelago_wire::mirror::{GroupKind, GroupPart, GroupState, MirrorSays, RowChange, VolumeFile};
+use pelago_wire::mirror::{
+    ComparedBlocks, ComparedRange, GroupKind, GroupPart, GroupState, MirrorSays, RowChange,
+    VolumeFile,
+};
 use pelago_wire::{Generation, InodeId, Time};
 
 use crate::check_vectors;
@@ -18,6 +21,7 @@ fn parts() -> Vec<(&'static str, GroupPart)> {
         ("Begin.change", begin(GroupKind::Change)),
         ("Begin.copy", begin(GroupKind::Copy)),
         ("Begin.completion", begin(GroupKind::Completion)),
+        ("Begin.resync", begin(GroupKind::Resync)),
         ("Rows", GroupPart::Rows(vec![gone, row])),
         (
             "Content",
@@ -38,6 +42,31 @@ fn parts() -> Vec<(&'static str, GroupPart)> {
         ("End", GroupPart::End { sum: 0x3132_3334_3536_3738 }),
         ("Abort", GroupPart::Abort),
         ("Ping", GroupPart::Ping),
+        (
+            "Range",
+            GroupPart::Range {
+                from: b"a".to_vec(),
+                until: b"c".to_vec(),
+                rows: vec![RowChange { key: b"b".to_vec(), value: Some(b"value".to_vec()) }],
+            },
+        ),
+        (
+            "Compare",
+            GroupPart::Compare(vec![
+                ComparedRange { from: Vec::new(), until: b"k".to_vec(), hash: [1; 32] },
+                ComparedRange { from: b"k".to_vec(), until: Vec::new(), hash: [2; 32] },
+            ]),
+        ),
+        ("Contents", GroupPart::Contents(vec![(InodeId::from_raw(0x2122_2324), Generation(3))])),
+        (
+            "Blocks",
+            GroupPart::Blocks(ComparedBlocks {
+                ino: InodeId::from_raw(0x2122_2324),
+                generation: Generation(3),
+                first: 256,
+                hashes: vec![[3; 32], [4; 32]],
+            }),
+        ),
     ]
 }
 
@@ -54,6 +83,7 @@ fn every_part_of_a_group_is_the_bytes_it_always_was() {
         ("State.safe", MirrorSays::Safe),
         ("State.pong", MirrorSays::Pong),
         ("State.failed", MirrorSays::Failed("the disk is full".to_owned())),
+        ("State.differ", MirrorSays::Differ([true, false, false].repeat(3))),
     ] {
         let state = GroupState { reign: 2, run: [7; 16], number: 9, says };
         let body = state.encode();
