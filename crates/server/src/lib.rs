@@ -34,6 +34,7 @@ mod background;
 mod chains;
 mod completion;
 mod copies;
+mod digests;
 mod find_by_id;
 mod grace;
 mod group_commit;

@@ -33,6 +33,7 @@ mod copy;
 mod course;
 mod error;
 mod group;
+mod resync;
 mod sender;
 mod status;
 

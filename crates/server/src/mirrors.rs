@@ -26,6 +26,7 @@ use slot::{Folders, Shown, Slot};
 pub use error::MirrorError;
 
 mod apply;
+mod compare;
 mod connection;
 mod error;
 mod image;

@@ -102,6 +102,10 @@ pub(super) fn line(server: &Server) -> Option<MirrorLine> {
             MirrorPhase::Copying { sent } => {
                 format!("copying all, {} sent", crate::output::bytes(*sent))
             }
+            MirrorPhase::Comparing { rows, sent } => {
+                let sent = crate::output::bytes(*sent);
+                format!("comparing: {rows} rows are compared, {sent} sent")
+            }
             MirrorPhase::Follows => "follows".to_owned(),
             MirrorPhase::Replaced { reign } => format!("promoted, with reign {reign}"),
         },

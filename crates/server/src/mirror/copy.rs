@@ -8,16 +8,16 @@ use std::ops::ControlFlow;
 
 use pelago_data::{ContentKey, ContentPiece, read_piece};
 use pelago_store::content::{ContentFile, FileAccess};
-use pelago_store::key::{self, Key};
+use pelago_store::key;
 use pelago_store::report::{content_failed, table_failed};
-use pelago_store::rows::{NameRow, Rnode, Row};
 use pelago_store::table::Snapshot;
+use pelago_wire::Code;
 use pelago_wire::mirror::{GroupPart, RowChange};
-use pelago_wire::{Code, Error};
 
 use super::group::{GroupSender, SendError};
 use super::sender::Sender;
 use super::{Mirror, MirrorPhase};
+use crate::digests::content_of;
 
 /// A volume that is being copied.
 struct Copying<'a, 'b> {
@@ -119,18 +119,4 @@ impl Copying<'_, '_> {
         }
         Ok(next)
     }
-}
-
-/// Returns the content file of the file whose rnode is in this row.
-fn content_of(row_key: &[u8], value: &[u8]) -> Option<ContentKey> {
-    let rnode: Result<Rnode, Error> = match Key::parse(row_key)? {
-        Key::Name { .. } => match NameRow::decode(value).ok()?.1 {
-            NameRow::Rnode(rnode) => Ok(rnode),
-            NameRow::Link { .. } => return None,
-        },
-        Key::Inode { .. } => Ok(Rnode::decode(value).ok()?.1),
-        _ => return None,
-    };
-    let rnode = rnode.ok()?;
-    rnode.generation.filter(|_| rnode.flags.has_content).map(|generation| (rnode.ino, generation))
 }

@@ -1,7 +1,8 @@
 //! The course of a mirror: a state machine that decides which kind of group it gets next.
 //!
-//! A mirror follows only if it reports a group of this run that was sent to it. In any other case
-//! it gets a copy of the whole volume, and then a completion.
+//! A mirror follows only if it reports a group of this run that was sent to it. If it has another
+//! state of the volume, it gets what differs from that (a *resync*). If it has none, or could not
+//! keep the last resync, it gets a copy of the whole volume, and then a completion.
 
 use pelago_wire::mirror::{GroupKind, GroupState, PrimaryRun};
 
@@ -14,13 +15,17 @@ pub(super) struct Course {
     /// The newest group that the mirror has confirmed as safe.
     safe: u64,
     stage: Stage,
+    /// The mirror could not keep what was to be the next state.
+    needs_copy: bool,
 }
 
 /// The stage of the mirror.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It has no state to which the collected changes could be applied.
+    /// It has no state of the volume.
     Nothing,
+    /// It has a state to which the collected changes cannot be applied.
+    Behind,
     /// It has the copy, which came over this connection.
     Copied,
     /// It has the state of a group of this run.
@@ -36,7 +41,7 @@ pub(super) struct Next {
 
 impl Course {
     pub(super) const fn new(run: PrimaryRun) -> Self {
-        Self { run, sent: 0, safe: 0, stage: Stage::Nothing }
+        Self { run, sent: 0, safe: 0, stage: Stage::Nothing, needs_copy: false }
     }
 
     pub(super) const fn run(&self) -> PrimaryRun {
@@ -53,12 +58,18 @@ impl Course {
     pub(super) fn connected(&mut self, state: &GroupState) {
         let is_known = match self.stage {
             Stage::Nothing => false,
+            // If only the answer to a resync was lost, it is complete.
+            Stage::Behind => state.number == self.sent && self.sent > self.safe,
             // If only the answer was lost, the copy is complete.
             Stage::Copied => state.number == self.sent && self.sent > self.safe,
             Stage::Follows => (self.safe..=self.sent).contains(&state.number),
         };
         let has_state = state.run == self.run && is_known;
-        self.stage = if has_state { Stage::Follows } else { Stage::Nothing };
+        self.stage = match has_state {
+            true => Stage::Follows,
+            false if state.number > 0 && !self.needs_copy => Stage::Behind,
+            false => Stage::Nothing,
+        };
         if has_state {
             self.safe = state.number;
             self.sent = state.number;
@@ -69,6 +80,7 @@ impl Course {
     pub(super) const fn kind(&self) -> GroupKind {
         match self.stage {
             Stage::Nothing => GroupKind::Copy,
+            Stage::Behind => GroupKind::Resync,
             Stage::Copied => GroupKind::Completion,
             Stage::Follows => GroupKind::Change,
         }
@@ -89,8 +101,9 @@ impl Course {
         self.safe = number;
         self.stage = match self.stage {
             Stage::Nothing => Stage::Copied,
-            Stage::Copied | Stage::Follows => Stage::Follows,
+            Stage::Behind | Stage::Copied | Stage::Follows => Stage::Follows,
         };
+        self.needs_copy &= self.stage != Stage::Follows;
         true
     }
 
@@ -103,9 +116,18 @@ impl Course {
         }
     }
 
-    /// Has the whole volume copied again, because the changes are not known any more.
+    /// Has the mirror compared or copied again, because the changes are not known any more.
     pub(super) fn start_over(&mut self) {
-        self.stage = Stage::Nothing;
+        self.stage = match self.stage {
+            Stage::Follows | Stage::Behind => Stage::Behind,
+            Stage::Nothing | Stage::Copied => Stage::Nothing,
+        };
+    }
+
+    /// Records that the mirror could not keep a group. After a resync it gets a copy: what it has
+    /// may be damaged.
+    pub(super) fn refused(&mut self) {
+        self.needs_copy |= self.stage == Stage::Behind;
     }
 }
 
@@ -164,12 +186,45 @@ mod tests {
 
     /// A folder that was put back from a backup, or another one, has another state.
     #[test]
-    fn a_mirror_with_another_state_gets_a_copy() {
-        for other in [state(RUN, 1), state(RUN, 5), state(RUN, 0), state([2; 16], 2)] {
+    fn a_mirror_with_another_state_gets_what_differs() {
+        for other in [state(RUN, 1), state(RUN, 5), state([2; 16], 2)] {
             let mut course = following();
             course.connected(&other);
-            assert_eq!(course.begin_group().kind, GroupKind::Copy, "{other:?}");
+            assert_eq!(course.begin_group(), next(3, GroupKind::Resync), "{other:?}");
+            course.gave_up();
+            assert_eq!(course.begin_group(), next(3, GroupKind::Resync), "{other:?}");
+            assert!(course.confirm(3) && course.follows());
+            assert_eq!(course.begin_group(), next(4, GroupKind::Change));
         }
+        let mut course = following();
+        course.connected(&state(RUN, 0));
+        assert_eq!(course.begin_group().kind, GroupKind::Copy, "it has nothing");
+    }
+
+    #[test]
+    fn a_resync_counts_if_only_its_answer_was_lost() {
+        let mut course = Course::new(RUN);
+        course.connected(&state([2; 16], 9));
+        assert_eq!(course.begin_group(), next(1, GroupKind::Resync));
+        course.connected(&state(RUN, 1));
+        assert!(course.follows());
+    }
+
+    #[test]
+    fn a_mirror_that_could_not_keep_a_resync_gets_a_copy() {
+        let mut course = Course::new(RUN);
+        course.connected(&state([2; 16], 9));
+        assert_eq!(course.begin_group().kind, GroupKind::Resync);
+        course.refused();
+        for _ in 0..2 {
+            course.connected(&state([2; 16], 9));
+            assert_eq!(course.begin_group().kind, GroupKind::Copy);
+        }
+        assert!(course.confirm(3));
+        course.begin_group();
+        assert!(course.confirm(4) && course.follows());
+        course.connected(&state([3; 16], 1));
+        assert_eq!(course.begin_group().kind, GroupKind::Resync, "it has a new state");
     }
 
     #[test]
@@ -185,20 +240,27 @@ mod tests {
     }
 
     #[test]
-    fn too_many_changes_are_copied() {
+    fn too_many_changes_are_found_by_comparing() {
         let mut course = following();
         course.start_over();
+        assert_eq!(course.begin_group(), next(3, GroupKind::Resync));
+        // Nor does it follow if the connection is lost meanwhile.
         course.connected(&state(RUN, 2));
-        assert_eq!(course.begin_group(), next(3, GroupKind::Copy));
-        // Nor does it follow if the connection is lost during the copy, or after it.
-        course.connected(&state(RUN, 2));
-        assert_eq!(course.begin_group(), next(4, GroupKind::Copy));
-        assert!(course.confirm(4));
-        course.connected(&state(RUN, 2));
-        assert_eq!(course.begin_group(), next(5, GroupKind::Copy));
-        assert!(course.confirm(5));
-        assert_eq!(course.begin_group(), next(6, GroupKind::Completion));
-        course.connected(&state(RUN, 6));
+        assert_eq!(course.begin_group(), next(4, GroupKind::Resync));
+        course.connected(&state(RUN, 4));
+        assert!(course.follows());
+    }
+
+    #[test]
+    fn a_copy_counts_for_one_connection() {
+        let mut course = Course::new(RUN);
+        for sent in [1, 2] {
+            course.connected(&state([0; 16], 0));
+            assert_eq!(course.begin_group(), next(sent, GroupKind::Copy));
+            assert!(course.confirm(sent));
+        }
+        assert_eq!(course.begin_group(), next(3, GroupKind::Completion));
+        course.connected(&state(RUN, 3));
         assert!(course.follows());
     }
 }

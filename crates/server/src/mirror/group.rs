@@ -80,6 +80,27 @@ impl<'a> GroupSender<'a> {
         Ok(self.link.send(&body)?)
     }
 
+    /// Sends a question about what the mirror has, which is no part of the group. Its answer comes
+    /// by [`GroupSender::answer`].
+    pub(super) fn ask(&mut self, question: &GroupPart) -> Result<(), SendError> {
+        let body = question.encode()?;
+        self.sent += body.len() as u64;
+        Ok(self.link.send(&body)?)
+    }
+
+    /// Waits for the answer to the oldest question that has none: for each of the `count` things
+    /// that it names, whether it differs.
+    pub(super) fn answer(&mut self, count: usize) -> Result<Vec<bool>, SendError> {
+        match self.link.receive()?.says {
+            MirrorSays::Differ(differ) if differ.len() == count => Ok(differ),
+            MirrorSays::Failed(why) => Err(SendError::Mirror(why)),
+            MirrorSays::Differ(_) | MirrorSays::Safe | MirrorSays::Ready | MirrorSays::Pong => {
+                let problem = "the mirror gives another answer to a question".to_owned();
+                Err(SendError::Link(LinkError::Lost(problem)))
+            }
+        }
+    }
+
     /// Sends a row, together with others in one part.
     pub(super) fn row(&mut self, row: RowChange) -> Result<(), SendError> {
         if self.row_bytes + row.bytes() > limits::GROUP_BYTES {
@@ -114,7 +135,7 @@ impl<'a> GroupSender<'a> {
         match &state.says {
             MirrorSays::Safe if state.number == self.next.number => Ok(state),
             MirrorSays::Failed(why) => Err(SendError::Mirror(why.clone())),
-            MirrorSays::Safe | MirrorSays::Ready | MirrorSays::Pong => {
+            MirrorSays::Safe | MirrorSays::Ready | MirrorSays::Pong | MirrorSays::Differ(_) => {
                 let problem =
                     format!("the mirror gives another answer to group {}", self.next.number);
                 Err(SendError::Link(LinkError::Lost(problem)))

@@ -21,6 +21,7 @@ use pelago_wire::{Code, Time};
 
 use super::course::{Course, Next};
 use super::group::{GroupSender, SendError};
+use super::resync;
 use super::{Mirror, MirrorPhase, Offer, TakenCut};
 
 /// The pause before a lost connection is made again.
@@ -71,11 +72,12 @@ impl Sender<'_> {
         loop {
             let rows = self.mirror.parts.shard.row_risk().unwrap_or_default();
             if rows.has_more || self.mirror.parts.opens.changes().has_more() {
-                tracing::info!("more has changed than is kept: all is copied to the mirror again");
+                tracing::info!("more has changed than is kept: the mirror is compared again");
                 self.course.start_over();
             }
             let sent = match self.course.kind() {
                 GroupKind::Copy => self.copy(&mut *link),
+                GroupKind::Resync => self.resync(&mut *link),
                 GroupKind::Change | GroupKind::Completion => {
                     match self.wait_for_cut(&mut *link)? {
                         Some(cut) => self.send_cut(&mut *link, cut),
@@ -91,7 +93,12 @@ impl Sender<'_> {
                         return Ok(());
                     }
                 }
-                Err(error @ (SendError::Link(_) | SendError::Mirror(_))) => return Err(error),
+                Err(error) => {
+                    if matches!(error, SendError::Mirror(_)) {
+                        self.course.refused();
+                    }
+                    return Err(error);
+                }
             }
         }
     }
@@ -133,6 +140,83 @@ impl Sender<'_> {
             Ok(files)
         });
         self.finish(group, next, copied)
+    }
+
+    /// Finds what the mirror has otherwise than the volume, and sends that and what changed
+    /// meanwhile, in one group.
+    fn resync(&mut self, link: &mut dyn MirrorLink) -> Result<(), SendError> {
+        self.mirror.set_phase(MirrorPhase::Comparing { rows: 0, sent: 0 });
+        tracing::info!("the mirror is compared with the volume");
+        let snapshot = self.mirror.begin_copy()?;
+        self.files.clear();
+        let next = self.course.begin_group();
+        let mut group = GroupSender::begin(link, next, clock::now())?;
+        let compared = resync::send_differences(self.mirror, &mut group, &snapshot);
+        drop(snapshot);
+        let cut = compared.and_then(|()| self.next_cut());
+        let (sent, taken) = match cut {
+            Err(error) => (Err(error), None),
+            Ok(TakenCut { rows, commit, at }) => {
+                let sent = self.send_last_changes(&mut group, &rows);
+                (sent, Some((rows.changed, commit, at)))
+            }
+        };
+        let sent = self.finish(group, next, sent);
+        match (taken, &sent) {
+            (Some((_, commit, at)), Ok(())) => {
+                self.mirror.parts.opens.changes().finish_cut();
+                self.mirror.set_phase(MirrorPhase::Follows);
+                self.mirror.record_mirrored(commit, at);
+            }
+            (Some((changed, ..)), Err(_)) => take_back(self.mirror, changed),
+            (None, _) => {}
+        }
+        sent
+    }
+
+    /// Waits for a cut within a group, where no ping is sent.
+    fn next_cut(&self) -> Result<TakenCut, SendError> {
+        let mut state = self.mirror.state.lock();
+        loop {
+            if state.has_stopped {
+                return Err(SendError::Primary(Code::Unavailable.into()));
+            }
+            if let Some(cut) = state.cut.take() {
+                return Ok(cut);
+            }
+            state.wants_cut = true;
+            state.wants_empty_cut = true;
+            self.mirror.parts.durability.flush_soon();
+            self.mirror.changed.wait_for(&mut state, PAUSE);
+        }
+    }
+
+    /// Sends the files beside the table and the changes of a cut, as the last parts of a group.
+    fn send_last_changes(
+        &self,
+        group: &mut GroupSender<'_>,
+        cut: &RowCut,
+    ) -> Result<Files, SendError> {
+        let parts = &self.mirror.parts;
+        if cut.changed.risk().has_more || parts.opens.changes().has_more() {
+            return Err(SendError::GivenUp);
+        }
+        let contents = parts.opens.changes().files_of_cut();
+        parts.opens.sync_contents(&contents)?;
+        self.mirror.wait_until_safe(cut)?;
+        self.send_changes(group, &contents, cut)
+    }
+
+    fn send_changes(
+        &self,
+        group: &mut GroupSender<'_>,
+        contents: &[ContentKey],
+        cut: &RowCut,
+    ) -> Result<Files, SendError> {
+        let files = self.send_files(group)?;
+        self.send_contents(group, contents)?;
+        send_rows(group, cut)?;
+        Ok(files)
     }
 
     /// Waits for a cut, and sends a ping now and then. Returns `None` if the server stops.
@@ -211,12 +295,7 @@ impl Sender<'_> {
         self.mirror.wait_until_safe(cut)?;
         let next = self.course.begin_group();
         let mut group = GroupSender::begin(link, next, at)?;
-        let files = self.send_files(&mut group);
-        let sent = files.and_then(|files| {
-            self.send_contents(&mut group, &contents)?;
-            send_rows(&mut group, cut)?;
-            Ok(files)
-        });
+        let sent = self.send_changes(&mut group, &contents, cut);
         self.finish(group, next, sent)
     }
 

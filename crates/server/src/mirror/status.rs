@@ -34,6 +34,14 @@ pub enum MirrorPhase {
         /// Number of bytes that were sent.
         sent: u64,
     },
+    /// It has a state of another run, or an old one, and is compared with the volume. What differs
+    /// is sent; until all of that is there, the mirror keeps the state that it has.
+    Comparing {
+        /// Number of rows that were compared.
+        rows: u64,
+        /// Number of bytes that were sent.
+        sent: u64,
+    },
     /// It gets each change.
     Follows,
     /// It was promoted: this folder must not be served any more.

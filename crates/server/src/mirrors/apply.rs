@@ -3,8 +3,10 @@
 //! A group is applied from the spool, and again from its beginning after a kill; the second time
 //! has the same result. The row with the group's number is written last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
+use pelago_data::ContentKey;
 use pelago_store::content::{ContentFile, FileAccess};
 use pelago_store::key::{self, Key, RowKind, VolumeRow};
 use pelago_store::rows::{MirrorRow, Orphan, Row, Stamp};
@@ -16,6 +18,7 @@ use pelago_wire::{AllocateMode, Generation, InodeId, Time, limits};
 
 use super::error::MirrorError;
 use super::image::Image;
+use crate::digests::content_of;
 
 /// Zeros that are written for a hole if the file system cannot punch one.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -48,9 +51,11 @@ pub(super) fn carry_out(
 ) -> Result<(), MirrorError> {
     let mut applier = Applier::default();
     let mut files = Vec::new();
+    let mut has_ranges = false;
     for body in spool.bodies()? {
         match GroupPart::decode(&body?)? {
             GroupPart::Rows(_) => {}
+            GroupPart::Range { .. } => has_ranges = true,
             // After the content. They fit in memory: only the last one of each kind counts.
             GroupPart::File { file, bytes } => {
                 files.retain(|(earlier, _)| *earlier != file);
@@ -63,9 +68,25 @@ pub(super) fn carry_out(
     for (file, bytes) in files {
         image.take_file(file, bytes.as_deref())?;
     }
+    if has_ranges {
+        // Before any row is changed: a second time finds the same files.
+        for (ino, generation) in replaced_contents(image, spool)? {
+            image.content.remove(ino, generation)?;
+        }
+    }
     for body in spool.bodies()? {
-        if let GroupPart::Rows(rows) = GroupPart::decode(&body?)? {
-            applier.take_rows(image, rows)?;
+        match GroupPart::decode(&body?)? {
+            GroupPart::Rows(rows) => {
+                if std::mem::take(&mut has_ranges) {
+                    // A range may have had the same keys, and a batch has each of them once.
+                    image.write(&std::mem::take(&mut applier.batch))?;
+                }
+                applier.take_rows(image, rows)?;
+            }
+            GroupPart::Range { from, until, rows } => {
+                applier.take_range(image, &from, &until, rows)?;
+            }
+            _ => {}
         }
     }
     applier.finish(image, Some(row))
@@ -76,6 +97,7 @@ impl Applier {
     pub(super) fn take(&mut self, image: &mut Image, part: GroupPart) -> Result<(), MirrorError> {
         match part {
             GroupPart::Rows(rows) => self.take_rows(image, rows),
+            GroupPart::Range { from, until, rows } => self.take_range(image, &from, &until, rows),
             GroupPart::Content { ino, generation, size, mtime } => {
                 self.close_content()?;
                 if self.unsynced.len() >= limits::GROUP_FILES {
@@ -97,6 +119,9 @@ impl Applier {
             | GroupPart::Begin { .. }
             | GroupPart::End { .. }
             | GroupPart::Abort
+            | GroupPart::Compare(_)
+            | GroupPart::Contents(_)
+            | GroupPart::Blocks(_)
             | GroupPart::Ping => Ok(()),
         }
     }
@@ -147,6 +172,28 @@ impl Applier {
         }
         if self.batch.bytes() >= limits::GROUP_BATCH_BYTES {
             image.write(&std::mem::take(&mut self.batch))?;
+        }
+        Ok(())
+    }
+
+    /// Makes these rows the only ones of a range.
+    fn take_range(
+        &mut self,
+        image: &Image,
+        from: &[u8],
+        until: &[u8],
+        rows: Vec<RowChange>,
+    ) -> Result<(), MirrorError> {
+        let mut gone = Vec::new();
+        image.scan(from, until, &mut |row_key, _| {
+            // A batch has each key once.
+            if key::is_mirrored(row_key) && !rows.iter().any(|row| row.key == row_key) {
+                gone.push(RowChange { key: row_key.to_vec(), value: None });
+            }
+            ControlFlow::Continue(())
+        })?;
+        for rows in [gone, rows] {
+            self.take_rows(image, rows)?;
         }
         Ok(())
     }
@@ -223,11 +270,49 @@ fn no_content() -> MirrorError {
     MirrorError::Unfit("bytes of no content file")
 }
 
+/// Returns the content files of rows that the ranges of a group replace, and that no row of the
+/// group names. At most [`limits::GROUP_FILES`] are returned; `pelago check` finds others.
+fn replaced_contents(
+    image: &Image,
+    spool: &mut Spool,
+) -> Result<BTreeSet<ContentKey>, MirrorError> {
+    let mut replaced = BTreeSet::new();
+    for body in spool.bodies()? {
+        let GroupPart::Range { from, until, rows } = GroupPart::decode(&body?)? else { continue };
+        let named: Vec<ContentKey> = rows.iter().filter_map(content_of_row).collect();
+        image.scan(&from, &until, &mut |row_key, value| {
+            let content = content_of(row_key, value);
+            replaced.extend(content.filter(|content| !named.contains(content)));
+            match replaced.len() < limits::GROUP_FILES {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+    }
+    for body in spool.bodies()? {
+        if replaced.is_empty() {
+            break;
+        }
+        if let GroupPart::Rows(rows) | GroupPart::Range { rows, .. } = GroupPart::decode(&body?)? {
+            for content in rows.iter().filter_map(content_of_row) {
+                replaced.remove(&content);
+            }
+        }
+    }
+    Ok(replaced)
+}
+
+fn content_of_row(row: &RowChange) -> Option<ContentKey> {
+    content_of(&row.key, row.value.as_deref()?)
+}
+
 /// Checks whether a part can be applied to the mirror, before it is put into the spool: every part
 /// in the spool must be carried out.
 pub(super) fn check(image: &Image, part: &GroupPart) -> Result<(), MirrorError> {
     match part {
-        GroupPart::Rows(rows) => rows.iter().try_for_each(|row| check_key(&row.key)),
+        GroupPart::Rows(rows) | GroupPart::Range { rows, .. } => {
+            rows.iter().try_for_each(|row| check_key(&row.key))
+        }
         GroupPart::File { file, bytes } => check_file(image, *file, bytes.as_deref()),
         GroupPart::Content { .. }
         | GroupPart::Bytes { .. }
@@ -236,6 +321,9 @@ pub(super) fn check(image: &Image, part: &GroupPart) -> Result<(), MirrorError> 
         | GroupPart::Begin { .. }
         | GroupPart::End { .. }
         | GroupPart::Abort
+        | GroupPart::Compare(_)
+        | GroupPart::Contents(_)
+        | GroupPart::Blocks(_)
         | GroupPart::Ping => Ok(()),
     }
 }

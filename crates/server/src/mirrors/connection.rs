@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use pelago_store::rows::MirrorRole;
 use pelago_store::spool::{GroupSum, SpoolHead, SpooledGroup};
 use pelago_wire::Time;
 use pelago_wire::mirror::{
@@ -13,6 +14,7 @@ use pelago_wire::mirror::{
 };
 
 use super::apply::{Applier, check};
+use super::compare;
 use super::error::MirrorError;
 use super::image::Image;
 use super::slot::{Copy, Slot, State};
@@ -81,10 +83,15 @@ impl Connection {
             }
             GroupPart::End { sum } => self.end(state, sum, body).map(Some),
             part @ (GroupPart::Rows(_)
+            | GroupPart::Range { .. }
             | GroupPart::Content { .. }
             | GroupPart::Bytes { .. }
             | GroupPart::Hole { .. }
             | GroupPart::File { .. }) => self.inner(state, part, body).map(|()| None),
+            question @ (GroupPart::Compare(_) | GroupPart::Contents(_) | GroupPart::Blocks(_)) => {
+                let differ = self.compare(state, &question)?;
+                Ok(Some(self.slot.message(MirrorSays::Differ(differ))))
+            }
         }
     }
 
@@ -103,6 +110,13 @@ impl Connection {
                 }
                 self.begin_spool(state)
             }
+            GroupKind::Resync => {
+                let row = state.image.as_ref().map(Image::known_row).transpose()?;
+                if row.is_none_or(|row| row.role != MirrorRole::Mirror) || state.copy.is_some() {
+                    return Err(MirrorError::Unfit("a resync of a mirror that is not here"));
+                }
+                self.begin_spool(state)
+            }
             GroupKind::Copy => self.slot.forget_copy(state),
             GroupKind::Completion => {
                 let last = state.copy.as_ref().and_then(|copy| copy.number);
@@ -111,6 +125,20 @@ impl Connection {
                 }
                 self.begin_spool(state)
             }
+        }
+    }
+
+    /// Answers a question about the state of the mirror, within a resync.
+    fn compare(&self, state: &State, question: &GroupPart) -> Result<Vec<bool>, MirrorError> {
+        if self.group.as_ref().is_none_or(|group| group.kind != GroupKind::Resync) {
+            return Err(MirrorError::Unfit("a question outside of a resync"));
+        }
+        let image = state.image.as_ref().ok_or(MirrorError::Superseded)?;
+        match question {
+            GroupPart::Compare(ranges) => compare::ranges(image, ranges),
+            GroupPart::Contents(contents) => compare::contents(image, contents),
+            GroupPart::Blocks(blocks) => compare::blocks(image, blocks),
+            _ => Err(MirrorError::Unfit("no question")),
         }
     }
 
@@ -142,7 +170,7 @@ impl Connection {
         }
         match group.kind {
             GroupKind::Copy => copy_part(&self.slot, state, group, part),
-            GroupKind::Change => {
+            GroupKind::Change | GroupKind::Resync => {
                 let image = state.image.as_ref().ok_or(MirrorError::Superseded)?;
                 check(image, &part)?;
                 self.spool(state, body)
@@ -159,7 +187,9 @@ impl Connection {
     fn spool(&self, state: &mut State, body: &[u8]) -> Result<(), MirrorError> {
         match self.group.as_ref().map(|group| group.kind) {
             None | Some(GroupKind::Copy) => Ok(()),
-            Some(GroupKind::Change | GroupKind::Completion) => Ok(state.spool.append(body)?),
+            Some(GroupKind::Change | GroupKind::Completion | GroupKind::Resync) => {
+                Ok(state.spool.append(body)?)
+            }
         }
     }
 
@@ -176,7 +206,7 @@ impl Connection {
         let head = SpoolHead { volume: self.slot.volume, reign: self.reign, run: self.run };
         let spooled = SpooledGroup { head, number, kind, cut };
         match kind {
-            GroupKind::Change => {
+            GroupKind::Change | GroupKind::Resync => {
                 let image = state.image.as_ref().ok_or(MirrorError::Superseded)?;
                 image.expect_room(state.spool.bytes_of_group())?;
                 state.spool.finish()?;
@@ -204,7 +234,7 @@ impl Connection {
     fn abort(&mut self, state: &mut State) -> Result<(), MirrorError> {
         match self.group.take().map(|group| group.kind) {
             None => Err(MirrorError::Unfit("the end of no group")),
-            Some(GroupKind::Change) => Ok(state.spool.clear()?),
+            Some(GroupKind::Change | GroupKind::Resync) => Ok(state.spool.clear()?),
             Some(GroupKind::Copy | GroupKind::Completion) => {
                 state.spool.clear()?;
                 self.slot.forget_copy(state)

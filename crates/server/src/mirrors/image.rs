@@ -9,7 +9,7 @@ use pelago_store::key::{self, Key, RowKind, VolumeRow};
 use pelago_store::reserve::Reserve;
 use pelago_store::rows::{HighWater, Identity, MirrorRole, MirrorRow, Row, SiteTokensRow, Stamp};
 use pelago_store::table::fjall::{FjallTable, Options};
-use pelago_store::table::{self, Batch, Table as _, TableRead as _};
+use pelago_store::table::{self, Batch, Table as _, TableRead as _, Visitor};
 use pelago_store::volume::{HashSeed, ReplacedFile, Volume, VolumeError, VolumeId, replace_file};
 use pelago_wire::limits;
 use pelago_wire::mirror::VolumeFile;
@@ -164,6 +164,16 @@ impl Image {
         self.table.persist().map_err(|source| self.table_failed(source))
     }
 
+    /// Calls `visit` with the rows of a range of keys, in their order.
+    pub(super) fn scan(
+        &self,
+        from: &[u8],
+        until: &[u8],
+        visit: &mut Visitor<'_>,
+    ) -> Result<(), MirrorError> {
+        self.table.scan(from, until, visit).map_err(|source| self.table_failed(source))
+    }
+
     /// Returns the value of a row.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MirrorError> {
         self.table.get(key).map_err(|source| self.table_failed(source))
@@ -200,13 +210,12 @@ impl Image {
     fn sites_with_tokens(&self) -> Result<Vec<u16>, MirrorError> {
         let mut sites = Vec::new();
         let range = key::all(RowKind::Volume);
-        let visited = self.table.scan(&range.from, &range.to, &mut |row_key, _| {
+        self.scan(&range.from, &range.to, &mut |row_key, _| {
             if let Some(Key::Volume { row: VolumeRow::SiteTokens(site) }) = Key::parse(row_key) {
                 sites.push(site);
             }
             ControlFlow::Continue(())
-        });
-        visited.map_err(|source| self.table_failed(source))?;
+        })?;
         Ok(sites)
     }
 

@@ -250,11 +250,16 @@ fn row_of(group: &SpooledGroup) -> MirrorRow {
     MirrorRow { role: MirrorRole::Mirror, reign, run, number, peer: String::new() }
 }
 
-/// Returns whether a group in the spool is the next group of a mirror.
+/// Returns whether a group in the spool is the next group of a mirror. What differs fits any older
+/// state, because the spool is emptied before another group comes.
 fn follows(row: &MirrorRow, volume: VolumeId, group: &SpooledGroup) -> bool {
-    row.role == MirrorRole::Mirror
-        && group.head.volume == volume
-        && (group.head.reign, group.head.run) == (row.reign, row.run)
-        && group.kind == GroupKind::Change
-        && row.number.checked_add(1) == Some(group.number)
+    let is_of_run = (group.head.reign, group.head.run) == (row.reign, row.run);
+    let fits = match group.kind {
+        GroupKind::Change => is_of_run && row.number.checked_add(1) == Some(group.number),
+        GroupKind::Resync => {
+            group.head.reign >= row.reign && !(is_of_run && row.number == group.number)
+        }
+        GroupKind::Copy | GroupKind::Completion => false,
+    };
+    row.role == MirrorRole::Mirror && group.head.volume == volume && fits
 }

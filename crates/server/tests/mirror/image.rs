@@ -1,6 +1,6 @@
 //! A mirror in memory, at the other end of a connection that fails on demand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -8,8 +8,8 @@ use pelago_store::key::{self, Key};
 use pelago_store::rows::{Inline, NameRow, Row};
 use pelago_store::spool::GroupSum;
 use pelago_wire::mirror::{
-    CloseLink, GroupKind, GroupPart, GroupState, LinkError, MirrorLink, MirrorSays, PrimaryRun,
-    RowChange, VolumeFile,
+    CloseLink, ComparedBlocks, ComparedRange, GroupKind, GroupPart, GroupState, LinkError,
+    MirrorLink, MirrorSays, PrimaryRun, RowChange, VolumeFile,
 };
 use pelago_wire::{Generation, Handle, InodeId};
 
@@ -56,6 +56,10 @@ impl Image {
         for part in parts {
             match part {
                 GroupPart::Rows(rows) => rows.iter().for_each(|row| self.row(row)),
+                GroupPart::Range { from, until, rows } => {
+                    self.rows.retain(|key, _| !is_within(key, from, until));
+                    rows.iter().for_each(|row| self.row(row));
+                }
                 GroupPart::Content { ino, generation, size, .. } => {
                     content = Some((*ino, *generation));
                     self.contents.entry((*ino, *generation)).or_default().resize(*size as usize, 0);
@@ -77,6 +81,40 @@ impl Image {
         }
     }
 
+    /// Answers a question, as docs/protocol.md has it.
+    fn differ(&self, question: &GroupPart) -> Vec<bool> {
+        match question {
+            GroupPart::Compare(ranges) => {
+                let differs = |range: &ComparedRange| {
+                    let mut hash = blake3::Hasher::new();
+                    let rows = self.rows.iter();
+                    for (key, value) in
+                        rows.filter(|(key, _)| is_within(key, &range.from, &range.until))
+                    {
+                        for bytes in [key, value] {
+                            hash.update(&(bytes.len() as u32).to_le_bytes());
+                            hash.update(bytes);
+                        }
+                    }
+                    *hash.finalize().as_bytes() != range.hash
+                };
+                ranges.iter().map(differs).collect()
+            }
+            GroupPart::Contents(contents) => {
+                contents.iter().map(|key| !self.contents.contains_key(key)).collect()
+            }
+            GroupPart::Blocks(ComparedBlocks { ino, generation, first, hashes }) => {
+                let bytes = &self.contents[&(*ino, *generation)];
+                let mut blocks = bytes.chunks(1 << 20).skip(*first as usize);
+                let differs = |hash: &[u8; 32]| {
+                    blocks.next().is_none_or(|block| blake3::hash(block).as_bytes() != hash)
+                };
+                hashes.iter().map(differs).collect()
+            }
+            other => panic!("{other:?} is no question"),
+        }
+    }
+
     fn row(&mut self, row: &RowChange) {
         match &row.value {
             Some(value) => drop(self.rows.insert(row.key.clone(), value.clone())),
@@ -91,6 +129,10 @@ impl Image {
     }
 }
 
+fn is_within(key: &[u8], from: &[u8], until: &[u8]) -> bool {
+    key >= from && (until.is_empty() || key < until)
+}
+
 /// Called with each state of a mirror.
 pub(super) type CheckImage = Box<dyn Fn(&Image) + Send>;
 
@@ -100,6 +142,8 @@ pub(super) struct Place {
     pub(super) image: Image,
     /// The run and the group of the image.
     pub(super) run: PrimaryRun,
+    /// The run of the primary that connected last.
+    pub(super) offered: PrimaryRun,
     pub(super) number: u64,
     /// The copy that is not complete.
     copy: Option<Image>,
@@ -117,6 +161,8 @@ pub(super) struct Place {
     pub(super) reign: u64,
     /// The next group cannot be kept.
     pub(super) is_full: bool,
+    /// The questions of all connections, with their answers.
+    pub(super) questions: Vec<(GroupPart, Vec<bool>)>,
 }
 
 /// A connection to a place.
@@ -125,7 +171,7 @@ pub(super) struct Line {
     begun: Option<(u64, GroupKind)>,
     parts: Vec<GroupPart>,
     sum: GroupSum,
-    answer: Option<MirrorSays>,
+    answers: VecDeque<MirrorSays>,
 }
 
 impl Line {
@@ -146,7 +192,7 @@ impl Line {
             begun: None,
             parts: Vec::new(),
             sum: GroupSum::default(),
-            answer: None,
+            answers: VecDeque::new(),
         };
         let ready = state.says(MirrorSays::Ready);
         Ok((Box::new(line), ready))
@@ -159,7 +205,7 @@ impl Line {
         let parts = std::mem::take(&mut self.parts);
         if place.is_full {
             place.is_full = false;
-            self.answer = Some(MirrorSays::Failed("the disk is full".to_owned()));
+            self.answers.push_back(MirrorSays::Failed("the disk is full".to_owned()));
             return;
         }
         match kind {
@@ -171,6 +217,10 @@ impl Line {
             GroupKind::Completion => {
                 place.image = place.copy.take().unwrap();
                 place.image.carry_out(&parts);
+            }
+            GroupKind::Resync => {
+                place.image.carry_out(&parts);
+                place.run = place.offered;
             }
             GroupKind::Change => {
                 assert_eq!(number, place.number + 1, "no group is left out");
@@ -184,7 +234,7 @@ impl Line {
         {
             check(&place.image);
         }
-        self.answer = Some(MirrorSays::Safe);
+        self.answers.push_back(MirrorSays::Safe);
     }
 
     fn lost() -> LinkError {
@@ -216,7 +266,13 @@ impl MirrorLink for Line {
                 self.begun = None;
                 self.parts.clear();
             }
-            GroupPart::Ping => self.answer = Some(MirrorSays::Pong),
+            GroupPart::Ping => self.answers.push_back(MirrorSays::Pong),
+            question @ (GroupPart::Compare(_) | GroupPart::Contents(_) | GroupPart::Blocks(_)) => {
+                let mut place = self.place.lock();
+                let differ = place.image.differ(&question);
+                place.questions.push((question, differ.clone()));
+                self.answers.push_back(MirrorSays::Differ(differ));
+            }
             part => {
                 self.sum.add(body);
                 self.parts.push(part);
@@ -226,7 +282,7 @@ impl MirrorLink for Line {
     }
 
     fn receive(&mut self) -> Result<GroupState, LinkError> {
-        let says = self.answer.take().expect("an answer to wait for");
+        let says = self.answers.pop_front().expect("an answer to wait for");
         let mut place = self.place.lock();
         if says == MirrorSays::Safe && std::mem::take(&mut place.lose_answer) {
             return Err(Self::lost());

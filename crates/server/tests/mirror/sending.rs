@@ -63,6 +63,7 @@ impl World {
                 ready.run = [0; 16];
                 to.lock().run = offer.run;
             }
+            to.lock().offered = offer.run;
             Ok((line, ready))
         });
         let on_replaced = Arc::new(move |reign| told.store(reign, Ordering::Release));
@@ -282,9 +283,9 @@ fn a_mirror_that_was_away_gets_what_changed() {
     until("nothing is at risk", || world.server.mirror().unwrap().time_at_risk == Duration::ZERO);
 }
 
-/// A restart forgets what the mirror has: it copies all, and the old state stays until then.
+/// A restart forgets what has changed, and finds it by comparing.
 #[test]
-fn a_primary_that_was_started_again_copies_all() {
+fn a_primary_that_was_started_again_sends_what_differs() {
     let world = World::new();
     world.put("one", &[1; LARGE]);
     world.mirrored();
@@ -295,7 +296,8 @@ fn a_primary_that_was_started_again_copies_all() {
     world.put("two", b"2");
     let names = world.mirrored().names();
     assert_eq!(names.keys().collect::<Vec<_>>(), ["one", "two"]);
-    assert_eq!(world.kinds()[..2], [GroupKind::Copy, GroupKind::Completion]);
+    assert_eq!(world.kinds()[0], GroupKind::Resync);
+    assert!(!world.kinds().contains(&GroupKind::Copy));
 }
 
 #[test]

@@ -1,0 +1,359 @@
+//! The comparison of a volume with what its mirror has.
+//!
+//! Ranges of rows are compared by their hashes, and those that differ in smaller pieces, down to
+//! single rows. Of the files whose rows differ, and of those that are being written, the content is
+//! compared by the hashes of blocks. What differs is sent, read while programs change it: the
+//! changes since the snapshot, which complete it, are sent after it in the same group.
+
+use std::collections::VecDeque;
+use std::ops::{ControlFlow, Range};
+
+use pelago_data::{ContentKey, ContentPiece, read_piece};
+use pelago_store::content::{ContentFile, FileAccess};
+use pelago_store::key::{self, Key, RowKind};
+use pelago_store::report::{content_failed, table_failed};
+use pelago_store::rows::{Row as _, Writing};
+use pelago_store::table::Snapshot;
+use pelago_wire::mirror::{ComparedBlocks, ComparedRange, GroupPart, RowChange};
+use pelago_wire::{Code, limits};
+
+use super::group::{GroupSender, SendError};
+use super::{Mirror, MirrorPhase};
+use crate::digests::{Digest, RowDigest, block_range, content_of, of_content};
+
+/// Rows of the ranges that are compared first.
+const RANGE_ROWS: usize = 4096;
+/// Rows of the pieces of a range that differs, and then of a piece that differs.
+const PIECE_ROWS: [usize; 2] = [64, 1];
+/// Ranges that are compared together: one round trip, and two more if any of them differs.
+const RANGES: usize = 16;
+/// Ranges in one question: those with the longest keys fit a frame.
+const ASKED_RANGES: usize = 64;
+/// Content files that are compared together.
+const FILES: usize = 64;
+/// Blocks of a content file in one question.
+const ASKED_BLOCKS: u64 = 256;
+/// Blocks that are compared together.
+const BLOCKS: usize = 4096;
+/// Questions that are sent before the first of them is answered. Their answers fit the buffers of
+/// the connection, so neither end waits for the other one to read.
+const QUESTIONS: usize = 16;
+/// Bytes of content below which a file is sent and not compared.
+const SMALL_BYTES: u64 = 32 << 10;
+
+/// A range of keys.
+struct Span {
+    from: Vec<u8>,
+    /// Empty if no key comes after it.
+    until: Vec<u8>,
+}
+
+/// A question, and the number of things that it names.
+struct Question {
+    part: GroupPart,
+    count: usize,
+}
+
+/// A content file that the mirror has, too.
+struct KnownFile {
+    key: ContentKey,
+    file: ContentFile,
+}
+
+impl KnownFile {
+    /// Returns the question which of these blocks are others at the mirror.
+    fn question(&self, blocks: Range<u64>) -> Result<Question, SendError> {
+        let size = size_of(&self.file)?;
+        let first = blocks.start;
+        let hash = |block| of_content(&self.file, block_range(block, size));
+        let hashes: Result<Vec<Digest>, _> = blocks.map(hash).collect();
+        let hashes = hashes.map_err(|error| content_failed(&error))?;
+        let count = hashes.len();
+        let (ino, generation) = self.key;
+        let part = GroupPart::Blocks(ComparedBlocks { ino, generation, first, hashes });
+        Ok(Question { part, count })
+    }
+}
+
+/// A comparison under way.
+struct Comparing<'a, 'b> {
+    mirror: &'a Mirror,
+    group: &'a mut GroupSender<'b>,
+    snapshot: &'a Snapshot,
+    rows: u64,
+}
+
+/// Sends what the mirror has otherwise than this snapshot of the rows, and than the content files.
+pub(super) fn send_differences(
+    mirror: &Mirror,
+    group: &mut GroupSender<'_>,
+    snapshot: &Snapshot,
+) -> Result<(), SendError> {
+    let mut comparing = Comparing { mirror, group, snapshot, rows: 0 };
+    let written = comparing.written_files()?;
+    written.chunks(FILES).try_for_each(|keys| comparing.contents(keys))?;
+    let mut next = Some(Vec::new());
+    while let Some(from) = next {
+        let all = Span { from, until: Vec::new() };
+        let (ranges, left) = comparing.split(all, RANGE_ROWS, RANGES)?;
+        comparing.ranges(ranges)?;
+        next = left;
+        comparing.show_progress()?;
+    }
+    Ok(())
+}
+
+impl Comparing<'_, '_> {
+    /// Shows how far the comparison is.
+    ///
+    /// # Errors
+    /// If the server stops.
+    fn show_progress(&self) -> Result<(), SendError> {
+        let phase = MirrorPhase::Comparing { rows: self.rows, sent: self.group.sent() };
+        self.mirror.set_phase(phase);
+        match self.mirror.state.lock().has_stopped {
+            true => Err(SendError::Primary(Code::Unavailable.into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the content files with bytes that their rows may not know: their rows may be those
+    /// of the mirror.
+    fn written_files(&self) -> Result<Vec<ContentKey>, SendError> {
+        let range = key::all(RowKind::Writing);
+        let mut files = Vec::new();
+        self.scan(&range.from, &range.to, &mut |row_key, value| {
+            if let (Some(Key::Writing { ino }), Ok((_, row))) =
+                (Key::parse(row_key), Writing::decode(value))
+            {
+                files.push((ino, row.generation));
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(files)
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        until: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), SendError> {
+        let scanned = self.snapshot.scan(from, until, visit);
+        Ok(scanned.map_err(|error| table_failed("comparing rows with the mirror", &error))?)
+    }
+
+    /// Divides a range into pieces of `rows` rows each, at most `most` pieces, with their hashes.
+    /// Returns the start of what is left, if anything is.
+    fn split(
+        &mut self,
+        span: Span,
+        rows: usize,
+        most: usize,
+    ) -> Result<(Vec<ComparedRange>, Option<Vec<u8>>), SendError> {
+        let Span { from: start, until: end } = span;
+        let mut pieces = Vec::new();
+        let mut from = start.clone();
+        let mut hash = RowDigest::default();
+        let mut count = 0;
+        let mut left = None;
+        let mut seen = 0;
+        self.scan(&start, &end, &mut |row_key, value| {
+            if !key::is_mirrored(row_key) {
+                return ControlFlow::Continue(());
+            }
+            if count == rows {
+                let hash = std::mem::take(&mut hash).value();
+                let until = row_key.to_vec();
+                let from = std::mem::replace(&mut from, until.clone());
+                pieces.push(ComparedRange { from, until, hash });
+                count = 0;
+                if pieces.len() == most {
+                    left = Some(row_key.to_vec());
+                    return ControlFlow::Break(());
+                }
+            }
+            hash.add(row_key, value);
+            count += 1;
+            seen += 1;
+            ControlFlow::Continue(())
+        })?;
+        if left.is_none() {
+            pieces.push(ComparedRange { from, until: end, hash: hash.value() });
+        }
+        if rows == RANGE_ROWS {
+            self.rows += seen;
+        }
+        Ok((pieces, left))
+    }
+
+    /// Compares ranges, and sends the rows that differ and the content of their files.
+    fn ranges(&mut self, ranges: Vec<ComparedRange>) -> Result<(), SendError> {
+        let mut differing = self.differing(ranges)?;
+        for rows in PIECE_ROWS {
+            let mut pieces = Vec::new();
+            for span in differing {
+                pieces.extend(self.split(span, rows, usize::MAX)?.0);
+            }
+            differing = self.differing(pieces)?;
+        }
+        let mut contents = Vec::new();
+        for span in differing {
+            self.rows_of(span, &mut contents)?;
+            if contents.len() >= FILES {
+                self.contents(&std::mem::take(&mut contents))?;
+                self.show_progress()?;
+            }
+        }
+        self.contents(&contents)
+    }
+
+    /// Returns the ranges in which the mirror has other rows.
+    fn differing(&mut self, ranges: Vec<ComparedRange>) -> Result<Vec<Span>, SendError> {
+        let questions = ranges.chunks(ASKED_RANGES).map(|ranges| {
+            Ok(Question { part: GroupPart::Compare(ranges.to_vec()), count: ranges.len() })
+        });
+        let differ = self.ask(questions)?;
+        let spans = ranges.into_iter().zip(differ).filter(|(_, differs)| *differs);
+        Ok(spans.map(|(ComparedRange { from, until, .. }, _)| Span { from, until }).collect())
+    }
+
+    /// Asks the mirror questions, some of them at the same time. Returns all answers. All that was
+    /// asked is answered, also if a question fails.
+    fn ask(
+        &mut self,
+        questions: impl Iterator<Item = Result<Question, SendError>>,
+    ) -> Result<Vec<bool>, SendError> {
+        let mut asked = VecDeque::new();
+        let mut differ = Vec::new();
+        let mut failed = Ok(());
+        for question in questions {
+            let Question { part, count } = match question {
+                Ok(question) => question,
+                Err(error) => {
+                    failed = Err(error);
+                    break;
+                }
+            };
+            if asked.len() == QUESTIONS
+                && let Some(count) = asked.pop_front()
+            {
+                differ.extend(self.group.answer(count)?);
+            }
+            self.group.ask(&part)?;
+            asked.push_back(count);
+        }
+        for count in asked {
+            differ.extend(self.group.answer(count)?);
+        }
+        failed.map(|()| differ)
+    }
+
+    /// Sends the rows of a range, and adds the content files that they name.
+    fn rows_of(&mut self, span: Span, contents: &mut Vec<ContentKey>) -> Result<(), SendError> {
+        let Span { from, until } = span;
+        let mut rows = Vec::new();
+        self.scan(&from, &until, &mut |row_key, value| {
+            if key::is_mirrored(row_key) {
+                contents.extend(content_of(row_key, value));
+                rows.push(RowChange { key: row_key.to_vec(), value: Some(value.to_vec()) });
+            }
+            ControlFlow::Continue(())
+        })?;
+        self.group.part(&GroupPart::Range { from, until, rows })
+    }
+
+    /// Compares content files, and sends what the mirror has otherwise.
+    fn contents(&mut self, keys: &[ContentKey]) -> Result<(), SendError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let questions = keys.chunks(limits::COMPARED).map(|keys| {
+            Ok(Question { part: GroupPart::Contents(keys.to_vec()), count: keys.len() })
+        });
+        let is_missing = self.ask(questions)?;
+        let mut known = Vec::new();
+        for (key, is_missing) in keys.iter().zip(is_missing) {
+            let store = &self.mirror.parts.content;
+            let opened = store.open_file(key.0, key.1, FileAccess::Read);
+            // It may have been removed since the snapshot.
+            let Some(file) = opened.map_err(|error| content_failed(&error))? else { continue };
+            match is_missing || size_of(&file)? <= SMALL_BYTES {
+                true => self.whole(*key, &file)?,
+                false => known.push(KnownFile { key: *key, file }),
+            }
+        }
+        let mut blocks = 0;
+        let mut together = Vec::new();
+        for file in known {
+            blocks += size_of(&file.file)? as usize / limits::COMPARED_BLOCK_BYTES + 1;
+            together.push(file);
+            if blocks >= BLOCKS {
+                self.blocks(&std::mem::take(&mut together))?;
+                blocks = 0;
+            }
+        }
+        self.blocks(&together)
+    }
+
+    /// Sends a content file as it is now.
+    fn whole(&mut self, key: ContentKey, file: &ContentFile) -> Result<(), SendError> {
+        let size = self.begin_content(key, file)?;
+        self.pieces(file, 0, size)
+    }
+
+    /// Begins the parts of a content file. Returns its size.
+    fn begin_content(&mut self, key: ContentKey, file: &ContentFile) -> Result<u64, SendError> {
+        let stat = file.stat().map_err(|error| content_failed(&error))?;
+        self.group.part(&GroupPart::Content {
+            ino: key.0,
+            generation: key.1,
+            size: stat.size,
+            mtime: stat.mtime,
+        })?;
+        Ok(stat.size)
+    }
+
+    /// Compares the blocks of content files, and sends those that differ.
+    fn blocks(&mut self, files: &[KnownFile]) -> Result<(), SendError> {
+        let mut asked = Vec::new();
+        let mut all = Vec::new();
+        for known in files {
+            let count = size_of(&known.file)?.div_ceil(limits::COMPARED_BLOCK_BYTES as u64);
+            let starts = (0..count).step_by(ASKED_BLOCKS as usize);
+            asked.extend(starts.map(|first| (known, first..count.min(first + ASKED_BLOCKS))));
+            all.push(count);
+        }
+        let questions = asked.into_iter().map(|(known, blocks)| known.question(blocks));
+        let mut differ = self.ask(questions)?.into_iter();
+        for (KnownFile { key, file }, count) in files.iter().zip(all) {
+            // Its size and time, if nothing else.
+            let size = self.begin_content(*key, file)?;
+            for block in 0..count {
+                if differ.next() == Some(true) {
+                    let range = block_range(block, size);
+                    self.pieces(file, range.start, range.end)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the bytes and holes of a range of a content file.
+    fn pieces(&mut self, file: &ContentFile, from: u64, until: u64) -> Result<(), SendError> {
+        let mut at = from;
+        while at < until {
+            let piece = read_piece(file, at..until).map_err(|error| content_failed(&error))?;
+            at = piece.range().end;
+            self.group.part(&match piece {
+                ContentPiece::Bytes { offset, bytes } => GroupPart::Bytes { offset, bytes },
+                ContentPiece::Hole { offset, length } => GroupPart::Hole { offset, length },
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn size_of(file: &ContentFile) -> Result<u64, SendError> {
+    Ok(file.stat().map_err(|error| content_failed(&error))?.size)
+}
