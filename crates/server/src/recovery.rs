@@ -43,8 +43,8 @@ pub(crate) struct Measured {
 /// Measures each file with a `writing` row, and corrects its attributes. The `writing` rows stay,
 /// because the bytes may not be safe yet. `detects_writers`: the file system below can tell whether
 /// a process writes a file. Linux keeps the descriptors of a connection, and mappings through them,
-/// when the daemon is killed, and programs go on writing by them. `has_sites`: other sites may have
-/// copies of the files.
+/// when the daemon is killed, and programs go on writing by them. `is_copied`: other sites or a
+/// mirror may have copies of the files.
 ///
 /// # Errors
 /// A failure of the table or of a content file. A damaged file is counted and skipped.
@@ -53,7 +53,7 @@ pub(crate) fn measure_written(
     table: &dyn Table,
     content: &ContentStore,
     detects_writers: bool,
-    has_sites: bool,
+    is_copied: bool,
 ) -> Result<Measured, pelago_wire::Error> {
     let mut report = RecoveryReport::default();
     let mut still_written = Vec::new();
@@ -69,7 +69,7 @@ pub(crate) fn measure_written(
                 report.damaged += 1;
                 continue;
             };
-            let found = FoundFile { ino, row: &row, has_sites };
+            let found = FoundFile { ino, row: &row, is_copied };
             still_written.extend(measure(shard, content, found, detects_writers, &mut report)?);
         }
     }
@@ -125,8 +125,8 @@ fn next_writing_rows(table: &dyn Table, from: &[u8]) -> Result<Vec<FoundRow>, pe
 struct FoundFile<'a> {
     ino: InodeId,
     row: &'a Writing,
-    /// Other sites may have copies of it.
-    has_sites: bool,
+    /// Other sites or a mirror may have a copy of it.
+    is_copied: bool,
 }
 
 /// Measures one file and corrects its attributes. Returns its handle if a process still writes it.
@@ -137,7 +137,7 @@ fn measure(
     detects_writers: bool,
     report: &mut RecoveryReport,
 ) -> Result<Option<Handle>, pelago_wire::Error> {
-    let FoundFile { ino, row, has_sites } = found;
+    let FoundFile { ino, row, is_copied } = found;
     let forget = || shard.delete_writing_rows(&[ino]).map(|()| None);
     report.files += 1;
     let node = match shard.stored_node(Handle { ino, dir: row.dir, hash: row.hash }) {
@@ -178,13 +178,13 @@ fn measure(
     let bytes_moved = (rnode.size, rnode.mtime) != (measured.size, mtime);
     let is_other = generation != row.generation;
     // What was not safe may be lost although size and times are as they were: then another site
-    // must not take its copy for this version, so it gets a time that nothing has shown.
-    let is_new_version = bytes_moved || has_sites;
+    // or a mirror must not take its copy for this version, so it gets a time that nothing has shown.
+    let is_new_version = bytes_moved || is_copied;
     if !is_new_version && rnode.blocks == measured.blocks && !is_other {
         return Ok(written);
     }
     let later = rnode.ctime.next().max(measured.ctime);
-    let ctime = match (has_sites, bytes_moved) {
+    let ctime = match (is_copied, bytes_moved) {
         (true, _) => later.max(clock::now()),
         (false, true) => later,
         (false, false) => rnode.ctime,
@@ -192,7 +192,7 @@ fn measure(
     let live = LiveAttrs { size: measured.size, blocks: measured.blocks, mtime, ctime };
     let change = match is_other {
         // With the row that is there already: such a commit may use the reserve of a full disk.
-        false if has_sites => {
+        false if is_copied => {
             BytesChange { live: Some(live), writing_row: WritingRow::Put, ..BytesChange::NOTHING }
         }
         false => BytesChange { live: Some(live), ..BytesChange::NOTHING },

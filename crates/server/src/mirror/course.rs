@@ -125,9 +125,10 @@ impl Course {
     }
 
     /// Records that the mirror could not keep a group. After a resync it gets a copy: what it has
-    /// may be damaged.
+    /// may be damaged. After a copy it is compared again: its disk may have no room for a second
+    /// image.
     pub(super) fn refused(&mut self) {
-        self.needs_copy |= self.stage == Stage::Behind;
+        self.needs_copy = self.stage == Stage::Behind;
     }
 }
 
@@ -220,9 +221,15 @@ mod tests {
             course.connected(&state([2; 16], 9));
             assert_eq!(course.begin_group().kind, GroupKind::Copy);
         }
-        assert!(course.confirm(3));
+        course.refused();
+        course.connected(&state([2; 16], 9));
+        assert_eq!(course.begin_group().kind, GroupKind::Resync, "nor could it keep a copy");
+        course.refused();
+        course.connected(&state([2; 16], 9));
+        assert_eq!(course.begin_group(), next(5, GroupKind::Copy));
+        assert!(course.confirm(5));
         course.begin_group();
-        assert!(course.confirm(4) && course.follows());
+        assert!(course.confirm(6) && course.follows());
         course.connected(&state([3; 16], 1));
         assert_eq!(course.begin_group().kind, GroupKind::Resync, "it has a new state");
     }

@@ -5,7 +5,7 @@
 //! compared by the hashes of blocks. What differs is sent, read while programs change it: the
 //! changes since the snapshot, which complete it, are sent after it in the same group.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::{ControlFlow, Range};
 
 use pelago_data::{ContentKey, ContentPiece, read_piece};
@@ -15,7 +15,7 @@ use pelago_store::report::{content_failed, table_failed};
 use pelago_store::rows::{Row as _, Writing};
 use pelago_store::table::Snapshot;
 use pelago_wire::mirror::{ComparedBlocks, ComparedRange, GroupPart, RowChange};
-use pelago_wire::{Code, limits};
+use pelago_wire::{Code, Whence, limits};
 
 use super::group::{GroupSender, SendError};
 use super::{Mirror, MirrorPhase};
@@ -32,9 +32,12 @@ const ASKED_RANGES: usize = 64;
 /// Content files that are compared together.
 const FILES: usize = 64;
 /// Blocks of a content file in one question.
-const ASKED_BLOCKS: u64 = 256;
-/// Blocks that are compared together.
-const BLOCKS: usize = 4096;
+const ASKED_BLOCKS: u64 = 16;
+/// Blocks of one content file that are compared together.
+const BLOCKS: u64 = 4096;
+/// Content files whose rows may be equal although their bytes are not, that are remembered because
+/// they have been compared. More are compared again if their rows differ.
+const REMEMBERED: usize = 1 << 16;
 /// Questions that are sent before the first of them is answered. Their answers fit the buffers of
 /// the connection, so neither end waits for the other one to read.
 const QUESTIONS: usize = 16;
@@ -58,9 +61,23 @@ struct Question {
 struct KnownFile {
     key: ContentKey,
     file: ContentFile,
+    /// Number of blocks.
+    blocks: u64,
 }
 
 impl KnownFile {
+    /// Returns the first block from `first` on that has data, or is cut by the end of the file.
+    fn hole_from(&self, first: u64, size: u64) -> u64 {
+        let start = block_range(first, size).start;
+        // A file system that cannot tell has data everywhere.
+        let data = self.file.seek(start, Whence::Data).unwrap_or(Some(start));
+        let block_bytes = limits::COMPARED_BLOCK_BYTES as u64;
+        match data {
+            Some(data) => (data.min(size) / block_bytes).clamp(first, self.blocks),
+            None => self.blocks,
+        }
+    }
+
     /// Returns the question which of these blocks are others at the mirror.
     fn question(&self, blocks: Range<u64>) -> Result<Question, SendError> {
         let size = size_of(&self.file)?;
@@ -81,6 +98,8 @@ struct Comparing<'a, 'b> {
     group: &'a mut GroupSender<'b>,
     snapshot: &'a Snapshot,
     rows: u64,
+    /// Files that were being written, which are compared already.
+    compared: BTreeSet<ContentKey>,
 }
 
 /// Sends what the mirror has otherwise than this snapshot of the rows, and than the content files.
@@ -89,9 +108,11 @@ pub(super) fn send_differences(
     group: &mut GroupSender<'_>,
     snapshot: &Snapshot,
 ) -> Result<(), SendError> {
-    let mut comparing = Comparing { mirror, group, snapshot, rows: 0 };
+    let compared = BTreeSet::new();
+    let mut comparing = Comparing { mirror, group, snapshot, rows: 0, compared };
     let written = comparing.written_files()?;
     written.chunks(FILES).try_for_each(|keys| comparing.contents(keys))?;
+    comparing.compared = written.into_iter().take(REMEMBERED).collect();
     let mut next = Some(Vec::new());
     while let Some(from) = next {
         let all = Span { from, until: Vec::new() };
@@ -107,14 +128,16 @@ impl Comparing<'_, '_> {
     /// Shows how far the comparison is.
     ///
     /// # Errors
-    /// If the server stops.
+    /// If the server stops, or more has changed than is kept.
     fn show_progress(&self) -> Result<(), SendError> {
         let phase = MirrorPhase::Comparing { rows: self.rows, sent: self.group.sent() };
         self.mirror.set_phase(phase);
-        match self.mirror.state.lock().has_stopped {
-            true => Err(SendError::Primary(Code::Unavailable.into())),
-            false => Ok(()),
+        let parts = &self.mirror.parts;
+        let rows = parts.shard.row_risk().unwrap_or_default();
+        if rows.has_more || parts.opens.changes().has_more() {
+            return Err(SendError::GivenUp);
         }
+        expect_running(self.mirror)
     }
 
     /// Returns the content files with bytes that their rows may not know: their rows may be those
@@ -240,7 +263,10 @@ impl Comparing<'_, '_> {
             {
                 differ.extend(self.group.answer(count)?);
             }
-            self.group.ask(&part)?;
+            if let Err(error) = expect_running(self.mirror).and_then(|()| self.group.ask(&part)) {
+                failed = Err(error);
+                break;
+            }
             asked.push_back(count);
         }
         for count in asked {
@@ -252,10 +278,12 @@ impl Comparing<'_, '_> {
     /// Sends the rows of a range, and adds the content files that they name.
     fn rows_of(&mut self, span: Span, contents: &mut Vec<ContentKey>) -> Result<(), SendError> {
         let Span { from, until } = span;
+        let compared = &self.compared;
         let mut rows = Vec::new();
         self.scan(&from, &until, &mut |row_key, value| {
             if key::is_mirrored(row_key) {
-                contents.extend(content_of(row_key, value));
+                let content = content_of(row_key, value);
+                contents.extend(content.filter(|content| !compared.contains(content)));
                 rows.push(RowChange { key: row_key.to_vec(), value: Some(value.to_vec()) });
             }
             ControlFlow::Continue(())
@@ -280,20 +308,16 @@ impl Comparing<'_, '_> {
             let Some(file) = opened.map_err(|error| content_failed(&error))? else { continue };
             match is_missing || size_of(&file)? <= SMALL_BYTES {
                 true => self.whole(*key, &file)?,
-                false => known.push(KnownFile { key: *key, file }),
+                false => {
+                    let blocks = size_of(&file)?.div_ceil(limits::COMPARED_BLOCK_BYTES as u64);
+                    known.push(KnownFile { key: *key, file, blocks });
+                }
             }
         }
-        let mut blocks = 0;
-        let mut together = Vec::new();
-        for file in known {
-            blocks += size_of(&file.file)? as usize / limits::COMPARED_BLOCK_BYTES + 1;
-            together.push(file);
-            if blocks >= BLOCKS {
-                self.blocks(&std::mem::take(&mut together))?;
-                blocks = 0;
-            }
-        }
-        self.blocks(&together)
+        let (large, small): (Vec<KnownFile>, Vec<KnownFile>) =
+            known.into_iter().partition(|known| known.blocks > ASKED_BLOCKS);
+        self.blocks(&small)?;
+        large.iter().try_for_each(|known| self.windows(known))
     }
 
     /// Sends a content file as it is now.
@@ -314,27 +338,57 @@ impl Comparing<'_, '_> {
         Ok(stat.size)
     }
 
-    /// Compares the blocks of content files, and sends those that differ.
+    /// Compares the blocks of files with few of them, and sends those that differ.
     fn blocks(&mut self, files: &[KnownFile]) -> Result<(), SendError> {
-        let mut asked = Vec::new();
-        let mut all = Vec::new();
-        for known in files {
-            let count = size_of(&known.file)?.div_ceil(limits::COMPARED_BLOCK_BYTES as u64);
-            let starts = (0..count).step_by(ASKED_BLOCKS as usize);
-            asked.extend(starts.map(|first| (known, first..count.min(first + ASKED_BLOCKS))));
-            all.push(count);
-        }
-        let questions = asked.into_iter().map(|(known, blocks)| known.question(blocks));
+        let questions = files.iter().map(|known| known.question(0..known.blocks));
         let mut differ = self.ask(questions)?.into_iter();
-        for (KnownFile { key, file }, count) in files.iter().zip(all) {
-            // Its size and time, if nothing else.
-            let size = self.begin_content(*key, file)?;
-            for block in 0..count {
-                if differ.next() == Some(true) {
-                    let range = block_range(block, size);
-                    self.pieces(file, range.start, range.end)?;
+        for known in files {
+            let size = self.begin_content(known.key, &known.file)?;
+            let differ: Vec<bool> = differ.by_ref().take(known.blocks as usize).collect();
+            self.differing_blocks(known, 0, &differ, size)?;
+        }
+        Ok(())
+    }
+
+    /// Compares the blocks of a large file, a limited number together, and sends those that differ.
+    /// Where it has a hole the mirror gets one, without a question.
+    fn windows(&mut self, known: &KnownFile) -> Result<(), SendError> {
+        let size = self.begin_content(known.key, &known.file)?;
+        let block_bytes = limits::COMPARED_BLOCK_BYTES as u64;
+        let mut next = 0;
+        while next < known.blocks {
+            let hole = known.hole_from(next, size);
+            if hole > next {
+                let from = next * block_bytes;
+                let length = (hole * block_bytes).min(size).saturating_sub(from);
+                if length > 0 {
+                    self.group.part(&GroupPart::Hole { offset: from, length })?;
                 }
+                next = hole;
+                continue;
             }
+            let until = known.blocks.min(next + BLOCKS);
+            let starts = (next..until).step_by(ASKED_BLOCKS as usize);
+            let questions = starts.map(|at| known.question(at..until.min(at + ASKED_BLOCKS)));
+            let differ = self.ask(questions)?;
+            self.differing_blocks(known, next, &differ, size)?;
+            self.show_progress()?;
+            next = until;
+        }
+        Ok(())
+    }
+
+    /// Sends those blocks from `first` on that differ.
+    fn differing_blocks(
+        &mut self,
+        known: &KnownFile,
+        first: u64,
+        differ: &[bool],
+        size: u64,
+    ) -> Result<(), SendError> {
+        for (block, _) in (first..).zip(differ).filter(|(_, differs)| **differs) {
+            let range = block_range(block, size);
+            self.pieces(&known.file, range.start, range.end)?;
         }
         Ok(())
     }
@@ -351,6 +405,15 @@ impl Comparing<'_, '_> {
             })?;
         }
         Ok(())
+    }
+}
+
+/// # Errors
+/// If the server stops.
+fn expect_running(mirror: &Mirror) -> Result<(), SendError> {
+    match mirror.state.lock().has_stopped {
+        true => Err(SendError::Primary(Code::Unavailable.into())),
+        false => Ok(()),
     }
 }
 

@@ -153,25 +153,44 @@ impl Sender<'_> {
         let mut group = GroupSender::begin(link, next, clock::now())?;
         let compared = resync::send_differences(self.mirror, &mut group, &snapshot);
         drop(snapshot);
-        let cut = compared.and_then(|()| self.next_cut());
-        let (sent, taken) = match cut {
+        let last = compared.and_then(|()| self.send_last_cut(&mut group));
+        let (sent, taken) = match last {
+            Ok((files, cut)) => (Ok(files), Some(cut)),
             Err(error) => (Err(error), None),
-            Ok(TakenCut { rows, commit, at }) => {
-                let sent = self.send_last_changes(&mut group, &rows);
-                (sent, Some((rows.changed, commit, at)))
-            }
         };
         let sent = self.finish(group, next, sent);
-        match (taken, &sent) {
-            (Some((_, commit, at)), Ok(())) => {
-                self.mirror.parts.opens.changes().finish_cut();
-                self.mirror.set_phase(MirrorPhase::Follows);
-                self.mirror.record_mirrored(commit, at);
+        if let Some(TakenCut { rows, commit, at }) = taken {
+            match &sent {
+                Ok(()) => {
+                    self.mirror.parts.opens.changes().finish_cut();
+                    self.mirror.set_phase(MirrorPhase::Follows);
+                    self.mirror.record_mirrored(commit, at);
+                }
+                Err(_) => take_back(self.mirror, rows.changed),
             }
-            (Some((changed, ..)), Err(_)) => take_back(self.mirror, changed),
-            (None, _) => {}
         }
         sent
+    }
+
+    /// Sends what has changed since the comparison began, as the last parts of its group. If too
+    /// much changes before a cut is read, the next cut has it too: none of its rows was sent, which
+    /// come last.
+    fn send_last_cut(&self, group: &mut GroupSender<'_>) -> Result<(Files, TakenCut), SendError> {
+        loop {
+            let cut = self.next_cut()?;
+            let sent = self.send_last_changes(group, &cut.rows);
+            let error = match sent {
+                Ok(files) => return Ok((files, cut)),
+                Err(error) => error,
+            };
+            take_back(self.mirror, cut.rows.changed);
+            let rows = self.mirror.parts.shard.row_risk().unwrap_or_default();
+            let has_more = rows.has_more || self.mirror.parts.opens.changes().has_more();
+            if has_more || !matches!(error, SendError::GivenUp) {
+                return Err(error);
+            }
+            tracing::info!("the end of a comparison is cut again: too much has changed meanwhile");
+        }
     }
 
     /// Waits for a cut within a group, where no ping is sent.

@@ -23,6 +23,9 @@ use crate::digests::content_of;
 /// Zeros that are written for a hole if the file system cannot punch one.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
+/// Rows of a range that are deleted together.
+const GONE_ROWS: usize = 10_000;
+
 /// The state of a group that is being applied.
 #[derive(Default)]
 pub(super) struct Applier {
@@ -70,9 +73,7 @@ pub(super) fn carry_out(
     }
     if has_ranges {
         // Before any row is changed: a second time finds the same files.
-        for (ino, generation) in replaced_contents(image, spool)? {
-            image.content.remove(ino, generation)?;
-        }
+        remove_replaced_contents(image, spool)?;
     }
     for body in spool.bodies()? {
         match GroupPart::decode(&body?)? {
@@ -169,9 +170,9 @@ impl Applier {
                     self.batch.delete(key);
                 }
             }
-        }
-        if self.batch.bytes() >= limits::GROUP_BATCH_BYTES {
-            image.write(&std::mem::take(&mut self.batch))?;
+            if self.batch.bytes() >= limits::GROUP_BATCH_BYTES {
+                image.write(&std::mem::take(&mut self.batch))?;
+            }
         }
         Ok(())
     }
@@ -184,18 +185,23 @@ impl Applier {
         until: &[u8],
         rows: Vec<RowChange>,
     ) -> Result<(), MirrorError> {
-        let mut gone = Vec::new();
-        image.scan(from, until, &mut |row_key, _| {
-            // A batch has each key once.
-            if key::is_mirrored(row_key) && !rows.iter().any(|row| row.key == row_key) {
-                gone.push(RowChange { key: row_key.to_vec(), value: None });
-            }
-            ControlFlow::Continue(())
-        })?;
-        for rows in [gone, rows] {
-            self.take_rows(image, rows)?;
+        let mut start = Some(from.to_vec());
+        while let Some(from) = start.take() {
+            let mut gone = Vec::new();
+            image.scan(&from, until, &mut |row_key, _| {
+                if gone.len() == GONE_ROWS {
+                    start = Some(row_key.to_vec());
+                    return ControlFlow::Break(());
+                }
+                // A batch has each key once.
+                if key::is_mirrored(row_key) && !rows.iter().any(|row| row.key == row_key) {
+                    gone.push(RowChange { key: row_key.to_vec(), value: None });
+                }
+                ControlFlow::Continue(())
+            })?;
+            self.take_rows(image, gone)?;
         }
-        Ok(())
+        self.take_rows(image, rows)
     }
 
     /// Records the content of a file whose orphan row is deleted, which is removed later.
@@ -270,24 +276,49 @@ fn no_content() -> MirrorError {
     MirrorError::Unfit("bytes of no content file")
 }
 
-/// Returns the content files of rows that the ranges of a group replace, and that no row of the
-/// group names. At most [`limits::GROUP_FILES`] are returned; `pelago check` finds others.
+/// Removes the content files of rows that the ranges of a group replace, and that no row of the
+/// group names.
+fn remove_replaced_contents(image: &Image, spool: &mut Spool) -> Result<(), MirrorError> {
+    let mut from = Some(Vec::new());
+    while let Some(start) = from {
+        let (replaced, next) = replaced_contents(image, spool, &start, limits::GROUP_FILES)?;
+        for (ino, generation) in replaced {
+            image.content.remove(ino, generation)?;
+        }
+        from = next;
+    }
+    Ok(())
+}
+
+/// Returns the content files of rows from the key `start` on that the ranges of a group replace, and
+/// that no row of the group names: of at most `most` rows. Returns the key of the next row, if one
+/// follows. The ranges of a group are in the order of their keys.
 fn replaced_contents(
     image: &Image,
     spool: &mut Spool,
-) -> Result<BTreeSet<ContentKey>, MirrorError> {
+    start: &[u8],
+    most: usize,
+) -> Result<(BTreeSet<ContentKey>, Option<Vec<u8>>), MirrorError> {
     let mut replaced = BTreeSet::new();
+    let mut next = None;
     for body in spool.bodies()? {
         let GroupPart::Range { from, until, rows } = GroupPart::decode(&body?)? else { continue };
+        if !until.is_empty() && until.as_slice() <= start {
+            continue;
+        }
         let named: Vec<ContentKey> = rows.iter().filter_map(content_of_row).collect();
-        image.scan(&from, &until, &mut |row_key, value| {
+        image.scan(from.as_slice().max(start), &until, &mut |row_key, value| {
+            if replaced.len() == most {
+                next = Some(row_key.to_vec());
+                return ControlFlow::Break(());
+            }
             let content = content_of(row_key, value);
             replaced.extend(content.filter(|content| !named.contains(content)));
-            match replaced.len() < limits::GROUP_FILES {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
+            ControlFlow::Continue(())
         })?;
+        if next.is_some() {
+            break;
+        }
     }
     for body in spool.bodies()? {
         if replaced.is_empty() {
@@ -299,7 +330,7 @@ fn replaced_contents(
             }
         }
     }
-    Ok(replaced)
+    Ok((replaced, next))
 }
 
 fn content_of_row(row: &RowChange) -> Option<ContentKey> {

@@ -164,13 +164,14 @@ fn recover(
         // Only a site that has left has a row of its own.
         return Err(StartError::HasLeft { path: dir.to_path_buf() });
     }
-    let has_sites = !others.is_empty();
+    let has_mirror = !shard.mirror_row().map_err(failed)?.peer.is_empty();
+    let is_copied = !others.is_empty() || has_mirror;
     let measured = recovery::measure_written(
         &shard,
         &*parts.table,
         &parts.content,
         detects_writers,
-        has_sites,
+        is_copied,
     );
     let Measured { report, still_written } = measured.map_err(failed)?;
     host.space.refresh().map_err(failed)?;

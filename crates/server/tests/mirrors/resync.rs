@@ -2,12 +2,14 @@
 //! differs.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_server::{MirrorStore, Offer, Options, Passthrough, Server};
+use pelago_store::content::{ContentEntry, ContentStore, FileAccess};
 use pelago_store::folder::Folder;
 use pelago_store::volume::{Volume, VolumeId};
 use pelago_wire::mirror::{
@@ -279,6 +281,62 @@ fn a_resync_that_is_safe_is_carried_out_after_a_kill() {
     let second = pair.mirrored(true, |_| {});
     assert!(second.kinds.iter().filter(|kind| **kind == GroupKind::Resync).count() == 1);
     pair.expect_equal();
+}
+
+/// Its holes are neither read nor compared.
+#[test]
+fn a_huge_file_with_holes_is_compared_where_it_has_data() {
+    const AT: u64 = 1 << 39;
+    let pair = Pair::new();
+    pair.mirrored(false, |server| {
+        put(server, "huge", &noise(100_000));
+        cut(server, "huge", 2 * AT);
+        put_at(server, "huge", AT, &noise(100_000));
+    });
+    pair.alone(|server| put_at(server, "huge", AT + 50_000, &[7; 1000]));
+    let second = pair.mirrored(false, |_| {});
+    assert_eq!(second.kinds[0], GroupKind::Resync);
+    assert!(second.sent < 2 * MIB as u64, "{} bytes", second.sent);
+    let volume = Volume::open_mirror(&pair.mirror()).unwrap();
+    let content = ContentStore::open_in(volume.content()).unwrap();
+    let mut files = Vec::new();
+    let listed = content.list(&mut |entry| {
+        let ContentEntry::File { ino, generation } = entry else { panic!("{entry:?}") };
+        files.push(content.open_file(ino, generation, FileAccess::Read).unwrap().unwrap());
+        ControlFlow::Continue(())
+    });
+    listed.unwrap();
+    assert_eq!((files.len(), files[0].stat().unwrap().size), (1, 2 * AT));
+    let mut bytes = vec![0; 100_001];
+    files[0].read_at(&mut bytes, AT).unwrap();
+    assert!(
+        bytes == [&noise(100_000)[..50_000], &[7; 1000], &noise(100_000)[51_000..], &[0]].concat()
+    );
+}
+
+/// The mirror has many rows where the volume has none any more.
+#[test]
+fn a_large_directory_that_was_removed_goes_from_the_mirror() {
+    let pair = Pair::new();
+    let files = 25_000;
+    pair.mirrored(false, |server| {
+        for number in 0..files {
+            let (_, open) = create(server, Handle::ROOT, &format!("file {number}")).unwrap();
+            if number % 1000 == 0 {
+                write(server, open, 0, &noise(100_000 + number)).unwrap();
+            }
+            close(server, open).unwrap();
+        }
+        put(server, "stays", b"bytes");
+    });
+    pair.alone(|server| {
+        for number in 0..files {
+            unlink(server, Handle::ROOT, &format!("file {number}")).unwrap();
+        }
+    });
+    let second = pair.mirrored(false, |_| {});
+    assert_eq!(second.kinds[0], GroupKind::Resync);
+    assert!(pair.expect_equal().content.is_empty());
 }
 
 /// More rows than are compared together, in ranges that begin and end anywhere.
