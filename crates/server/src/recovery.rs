@@ -177,8 +177,8 @@ fn measure(
     let mtime = if is_late { rnode.mtime } else { measured.mtime };
     let bytes_moved = (rnode.size, rnode.mtime) != (measured.size, mtime);
     let is_other = generation != row.generation;
-    // What was not safe may be lost although size and times are as they were: then another site
-    // or a mirror must not take its copy for this version, so it gets a time that nothing has shown.
+    // What was not safe may be lost although size and times are as they were: then another site or
+    // a mirror must not take its copy for this version, so it gets a time that nothing has shown.
     let is_new_version = bytes_moved || is_copied;
     if !is_new_version && rnode.blocks == measured.blocks && !is_other {
         return Ok(written);

@@ -13,7 +13,7 @@ use pelago_store::content::{ContentFile, FileAccess};
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::report::{content_failed, table_failed};
 use pelago_store::rows::{Row as _, Writing};
-use pelago_store::table::Snapshot;
+use pelago_store::table::{Snapshot, Visitor};
 use pelago_wire::mirror::{ComparedBlocks, ComparedRange, GroupPart, RowChange};
 use pelago_wire::{Code, Whence, limits};
 
@@ -156,12 +156,7 @@ impl Comparing<'_, '_> {
         Ok(files)
     }
 
-    fn scan(
-        &self,
-        from: &[u8],
-        until: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), SendError> {
+    fn scan(&self, from: &[u8], until: &[u8], visit: &mut Visitor<'_>) -> Result<(), SendError> {
         let scanned = self.snapshot.scan(from, until, visit);
         Ok(scanned.map_err(|error| table_failed("comparing rows with the mirror", &error))?)
     }

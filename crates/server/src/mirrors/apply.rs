@@ -290,9 +290,9 @@ fn remove_replaced_contents(image: &Image, spool: &mut Spool) -> Result<(), Mirr
     Ok(())
 }
 
-/// Returns the content files of rows from the key `start` on that the ranges of a group replace, and
-/// that no row of the group names: of at most `most` rows. Returns the key of the next row, if one
-/// follows. The ranges of a group are in the order of their keys.
+/// Returns the content files of rows from the key `start` on that the ranges of a group replace,
+/// and that no row of the group names: of at most `most` rows. Returns the key of the next row, if
+/// one follows. The ranges of a group are in the order of their keys.
 fn replaced_contents(
     image: &Image,
     spool: &mut Spool,
