@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use pelago_data::OpenKey;
-use pelago_wire::{Bulk, Code, Context, Done, Error, Reply, Request, RequestId};
+use pelago_wire::{Bulk, Code, Context, Done, Error, Handle, OpenFlags, Reply, Request, RequestId};
 
 use super::{Dispatcher, Submission};
 use crate::completion::deliver;
@@ -96,6 +96,9 @@ impl Dispatcher {
             | Request::List { .. }
             | Request::GetXattr { .. }
             | Request::ListXattr { .. } => false,
+            Request::Open { node, flags, .. } | Request::Reopen { node, flags, .. } => {
+                self.open_may_divert(*node, *flags)
+            }
             Request::Read { .. }
             | Request::Write { .. }
             | Request::Flush { .. }
@@ -134,8 +137,6 @@ impl Dispatcher {
             | Request::Link { .. }
             | Request::Unlink { .. }
             | Request::Rename { .. }
-            | Request::Open { .. }
-            | Request::Reopen { .. }
             | Request::Release { .. }
             | Request::FsyncDir { .. }
             | Request::SetXattr { .. }
@@ -153,6 +154,16 @@ impl Dispatcher {
             | Request::Audited { .. }
             | Request::Servers => true,
         }
+    }
+
+    /// Returns whether an open may concern a file whose bytes are at another site: not one to read
+    /// an own file with its bytes here, if no other site has written any.
+    fn open_may_divert(&self, node: Handle, flags: OpenFlags) -> bool {
+        flags.write
+            || flags.truncate
+            || node.ino.site() != self.parts.sites.own()
+            || self.leases.writers() > 0
+            || self.parts.shard.bytes_at(node) != Ok(None)
     }
 
     /// Carries out a request for what has its home here, of a session that sends none for others.
