@@ -295,7 +295,8 @@ impl Comparing<'_, '_> {
             Ok(Question { part: GroupPart::Contents(keys.to_vec()), count: keys.len() })
         });
         let is_missing = self.ask(questions)?;
-        let mut known = Vec::new();
+        let mut small = Vec::new();
+        let mut large = Vec::new();
         for (key, is_missing) in keys.iter().zip(is_missing) {
             let store = &self.mirror.parts.content;
             let opened = store.open_file(key.0, key.1, FileAccess::Read);
@@ -305,12 +306,11 @@ impl Comparing<'_, '_> {
                 true => self.whole(*key, &file)?,
                 false => {
                     let blocks = size_of(&file)?.div_ceil(limits::COMPARED_BLOCK_BYTES as u64);
-                    known.push(KnownFile { key: *key, file, blocks });
+                    let known = KnownFile { key: *key, file, blocks };
+                    if blocks > ASKED_BLOCKS { large.push(known) } else { small.push(known) }
                 }
             }
         }
-        let (large, small): (Vec<KnownFile>, Vec<KnownFile>) =
-            known.into_iter().partition(|known| known.blocks > ASKED_BLOCKS);
         self.blocks(&small)?;
         large.iter().try_for_each(|known| self.windows(known))
     }
@@ -346,7 +346,7 @@ impl Comparing<'_, '_> {
     }
 
     /// Compares the blocks of a large file, a limited number together, and sends those that differ.
-    /// Where it has a hole the mirror gets one, without a question.
+    /// A hole is sent without a question.
     fn windows(&mut self, known: &KnownFile) -> Result<(), SendError> {
         let size = self.begin_content(known.key, &known.file)?;
         let block_bytes = limits::COMPARED_BLOCK_BYTES as u64;

@@ -9,7 +9,7 @@ use pelago_wire::{Generation, InodeId};
 
 use super::error::MirrorError;
 use super::image::Image;
-use crate::digests::{Digest, RowDigest, block_range, of_content};
+use crate::digests::{RowDigest, block_range, of_content};
 
 /// Returns for each range whether its rows are others here.
 pub(super) fn ranges(image: &Image, ranges: &[ComparedRange]) -> Result<Vec<bool>, MirrorError> {
@@ -44,7 +44,10 @@ pub(super) fn blocks(image: &Image, blocks: &ComparedBlocks) -> Result<Vec<bool>
         return Ok(vec![true; hashes.len()]);
     };
     let size = file.stat()?.size;
-    let differs =
-        |(block, hash): (u64, &Digest)| Ok(of_content(&file, block_range(block, size))? != *hash);
-    (*first..).zip(hashes).map(differs).collect()
+    let mut differ = Vec::new();
+    for (block, hash) in (*first..).zip(hashes) {
+        let own = of_content(&file, block_range(block, size))?;
+        differ.push(own != *hash);
+    }
+    Ok(differ)
 }

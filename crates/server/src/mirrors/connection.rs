@@ -88,9 +88,14 @@ impl Connection {
             | GroupPart::Bytes { .. }
             | GroupPart::Hole { .. }
             | GroupPart::File { .. }) => self.inner(state, part, body).map(|()| None),
-            question @ (GroupPart::Compare(_) | GroupPart::Contents(_) | GroupPart::Blocks(_)) => {
-                let differ = self.compare(state, &question)?;
-                Ok(Some(self.slot.message(MirrorSays::Differ(differ))))
+            GroupPart::Compare(ranges) => {
+                self.differ(compare::ranges(self.compared(state)?, &ranges))
+            }
+            GroupPart::Contents(contents) => {
+                self.differ(compare::contents(self.compared(state)?, &contents))
+            }
+            GroupPart::Blocks(blocks) => {
+                self.differ(compare::blocks(self.compared(state)?, &blocks))
             }
         }
     }
@@ -128,18 +133,20 @@ impl Connection {
         }
     }
 
-    /// Answers a question about the state of the mirror, within a resync.
-    fn compare(&self, state: &State, question: &GroupPart) -> Result<Vec<bool>, MirrorError> {
+    /// Returns the state of the mirror that a resync asks about.
+    fn compared<'a>(&self, state: &'a State) -> Result<&'a Image, MirrorError> {
         if self.group.as_ref().is_none_or(|group| group.kind != GroupKind::Resync) {
             return Err(MirrorError::Unfit("a question outside of a resync"));
         }
-        let image = state.image.as_ref().ok_or(MirrorError::Superseded)?;
-        match question {
-            GroupPart::Compare(ranges) => compare::ranges(image, ranges),
-            GroupPart::Contents(contents) => compare::contents(image, contents),
-            GroupPart::Blocks(blocks) => compare::blocks(image, blocks),
-            _ => Err(MirrorError::Unfit("no question")),
-        }
+        state.image.as_ref().ok_or(MirrorError::Superseded)
+    }
+
+    /// Returns the answer to a question.
+    fn differ(
+        &self,
+        differ: Result<Vec<bool>, MirrorError>,
+    ) -> Result<Option<GroupState>, MirrorError> {
+        Ok(Some(self.slot.message(MirrorSays::Differ(differ?))))
     }
 
     fn begin_spool(&self, state: &mut State) -> Result<(), MirrorError> {

@@ -26,7 +26,7 @@ use crate::harness::rig::DEADLINE;
 const PEER: &str = "key@mirror:7440";
 const MIB: usize = 1 << 20;
 
-/// What passes between a primary and its mirror.
+/// The messages between a primary and its mirror.
 #[derive(Default)]
 struct Traffic {
     /// Bytes that were sent to the mirror.
@@ -253,7 +253,7 @@ fn an_unchanged_volume_costs_a_few_bytes() {
     pair.expect_equal();
 }
 
-/// What programs change while the mirror is compared is part of the same group.
+/// Changes of programs during the comparison are part of the same group.
 #[test]
 fn a_mirror_is_compared_while_programs_write() {
     let pair = Pair::new();
