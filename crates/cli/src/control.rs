@@ -6,8 +6,9 @@
 //! `{"version":1,"ask":"unmount","force":false}`,
 //! `"ask":"listen"` with `"at"`, `"ask":"invite"` with `"name"`, `"key"` and `"until"`,
 //! `"ask":"sites"`, `"ask":"leave"`, `"ask":"mirror"` with `"peer"`, `"ask":"end-mirror"`,
-//! `"ask":"wait-for-mirror"` with `"commit"`, `"ask":"credentials"` with `"name"`, `"ask":"issue"`
-//! with `"ino"` and, of a file, `"dir"` and `"name"`,
+//! `"ask":"wait-for-mirror"` with `"commit"`, `"ask":"make-safe"`,
+//! `"ask":"credentials"` with `"name"`, `"ask":"issue"` with `"ino"` and, of a file, `"dir"` and
+//! `"name"`,
 //! `"ask":"promote"` with `"volume"`, `"ask":"conflicts"` with `"inode"`, or `"ask":"drop-kept"`
 //! with `"node"`; the reply is an object ([`ControlReply`]). After a
 //! successful `unmount` the connection stays open until the process ends.
@@ -100,6 +101,8 @@ pub(crate) enum Request {
         /// The group commit before which the changes were done; `None` means all changes up to now.
         commit: Option<u64>,
     },
+    /// Make all that is done safe on this machine.
+    MakeSafe,
     /// Promote the mirror of a volume.
     Promote {
         /// The id of the volume, in hexadecimal digits.
@@ -152,6 +155,7 @@ impl Request {
             Self::WaitForMirror { commit } => {
                 json!({ "version": PROTOCOL, "ask": "wait-for-mirror", "commit": commit })
             }
+            Self::MakeSafe => json!({ "version": PROTOCOL, "ask": "make-safe" }),
             Self::Promote { volume } => {
                 json!({ "version": PROTOCOL, "ask": "promote", "volume": volume })
             }
@@ -198,6 +202,7 @@ impl Request {
             Some("wait-for-mirror") => {
                 Ok(Self::WaitForMirror { commit: object["commit"].as_u64() })
             }
+            Some("make-safe") => Ok(Self::MakeSafe),
             Some("mirror") => match object["peer"].as_str() {
                 Some(peer) => Ok(Self::Mirror { peer: peer.to_owned() }),
                 None => Err("a mirror without an address"),
@@ -252,6 +257,7 @@ mod tests {
             Request::Leave => ControlReply::Left,
             Request::Mirror { .. } | Request::EndMirror => ControlReply::MirrorSet,
             Request::WaitForMirror { .. } => ControlReply::Mirrored { commit: 1, done: true },
+            Request::MakeSafe => ControlReply::MadeSafe,
             Request::Promote { .. } => ControlReply::Promoted(PromotedReport::sample()),
         };
         Control::open(&Folder::open(dir).unwrap(), Arc::new(handler)).unwrap()
@@ -272,13 +278,14 @@ mod tests {
         let conflicts = Request::Conflicts { inode: None };
         let conflict = Request::Conflicts { inode: Some(9) };
         let drop = Request::DropKept { node: 1 << 48 | 7 };
+        let safe = Request::MakeSafe;
         let own = Request::Credentials { name: None };
         let folder = Request::Issue { ino: 7, file: None };
         let file = FileName { dir: 7, name: "a%20b".to_owned() };
         let file = Request::Issue { ino: 8, file: Some(file) };
         let all = [
             status, unmount, listen, invite, sites, leave, promote, mirror, wait, end, own, folder,
-            file, conflicts, conflict, drop,
+            file, conflicts, conflict, drop, safe,
         ];
         for request in all {
             let line = request.to_json().to_string();

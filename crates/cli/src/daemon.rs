@@ -15,7 +15,8 @@ use pelago_http::HttpServer;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
 use pelago_net::key::PublicKey;
 use pelago_server::{
-    HAS_SEARCH_INDEX, Indexing, LeaveError, Options, PassthroughStatus, Server, inode_table_bytes,
+    HAS_SEARCH_INDEX, Indexing, LeaveError, Options, PassthroughStatus, Server, WhenCut,
+    inode_table_bytes,
 };
 use pelago_store::folder::Folder;
 use pelago_store::volume;
@@ -73,6 +74,10 @@ pub(crate) struct Plan {
     pub(crate) trusts: Trusts,
     /// The files that are to use passthrough.
     pub(crate) passthrough: Passthrough,
+    /// The limit of what the mirror may lack; `None` leaves it to the level of the volume.
+    pub(crate) lag: Option<Duration>,
+    /// The reaction of a sync of level *remote* to a mirror that is cut off.
+    pub(crate) when_cut: WhenCut,
     /// The choice of `--io-uring`.
     pub(crate) io_uring: IoUring,
     /// Bytes of the largest file kept in the table, for a new volume; `None` means the default.
@@ -294,6 +299,7 @@ impl Served {
             Request::Mirror { peer } => mirror::set(self, folder, &peer),
             Request::EndMirror => mirror::end(server),
             Request::WaitForMirror { commit } => mirror::wait(server, commit),
+            Request::MakeSafe => mirror::make_safe(server),
             Request::Promote { .. } => ControlReply::Failed(
                 "this process serves a volume, and keeps no mirrors".to_owned(),
             ),
@@ -333,6 +339,8 @@ fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
     let mut options = Options {
         read_only: plan.read_only,
         passthrough: for_server(plan.passthrough),
+        lag: plan.lag,
+        when_cut: plan.when_cut,
         memory_bytes: plan.memory_bytes,
         indexing: plan.indexing,
         on_index_reading: allocator::for_index(plan.memory_bytes),

@@ -183,6 +183,7 @@ impl Parts {
             | Request::Mirror { .. }
             | Request::EndMirror
             | Request::WaitForMirror { .. }
+            | Request::MakeSafe
             | Request::Promote { .. } => {
                 ControlReply::Failed("this process mounts a volume that another serves".to_owned())
             }

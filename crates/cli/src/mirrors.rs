@@ -146,7 +146,8 @@ fn open_control(folder: &Folder, kept: Kept, events: &Events) -> Outcome<Control
         | Request::EndMirror
         | Request::Credentials { .. }
         | Request::Issue { .. }
-        | Request::WaitForMirror { .. } => {
+        | Request::WaitForMirror { .. }
+        | Request::MakeSafe => {
             ControlReply::Failed("this process keeps mirrors, and serves no volume".to_owned())
         }
     };

@@ -12,6 +12,7 @@ pub(crate) mod find;
 pub(crate) mod get;
 pub(crate) mod join;
 pub(crate) mod key;
+mod level_args;
 pub(crate) mod log;
 pub(crate) mod mount;
 pub(crate) mod revoke;

@@ -51,6 +51,15 @@ impl OpenFiles {
         inode.errors.has_any().then(|| self.opens.check_errors(open)).flatten()
     }
 
+    /// Reports an error of the file that this open has not reported, without a sync.
+    ///
+    /// # Errors
+    /// That error; `BadOpen`.
+    pub fn report_error(&self, open: OpenKey) -> Result<(), Error> {
+        let inode = self.opens.get(open)?.inode;
+        self.check_errors(open, &inode).map_or(Ok(()), Err)
+    }
+
     /// Returns the error that an open reports if its changes may never become safe, because of
     /// `cause`.
     pub fn open_error(&self, open: OpenKey, cause: Error) -> Error {

@@ -26,16 +26,23 @@ use pelago_store::volume::{self, VolumeId};
 use pelago_wire::mirror::{CloseLink, GroupState, LinkError, MirrorLink, PrimaryRun};
 use pelago_wire::{Code, Error, Time, limits};
 
+use backlog::Backlog;
+use waits::Waits;
+
 pub use error::SetMirrorError;
 pub use status::{MirrorPhase, MirrorProgress};
+pub use waits::WhenCut;
 
+mod backlog;
 mod copy;
 mod course;
 mod error;
 mod group;
+mod levels;
 mod resync;
 mod sender;
 mod status;
+mod waits;
 
 /// A function that connects to the mirror at this address, `KEY@HOST:PORT`, and offers it this
 /// volume.
@@ -69,6 +76,10 @@ pub(crate) struct MirrorParts {
     pub(crate) durability: Arc<Durability>,
     /// The reason why this server can have no mirror, if there is one.
     pub(crate) hindrance: Option<SetMirrorError>,
+    /// The limit of what the mirror may lack; `None` leaves it to the level of the volume.
+    pub(crate) lag: Option<Duration>,
+    /// The reaction of a sync of level *remote* to a mirror that is cut off.
+    pub(crate) when_cut: WhenCut,
 }
 
 /// The mirror of a volume.
@@ -77,6 +88,10 @@ pub(crate) struct Mirror {
     state: Mutex<State>,
     /// Signalled when the state has changed.
     changed: Condvar,
+    /// The time since which the mirror has not taken, or not answered, the last part that was sent.
+    /// A leaf lock.
+    busy_since: Mutex<Option<Instant>>,
+    backlog: Backlog,
 }
 
 struct State {
@@ -102,6 +117,8 @@ struct State {
     close: Option<CloseLink>,
     /// The rows that are being sent.
     under_way: RowRisk,
+    /// The callers that wait for the mirror.
+    waits: Waits,
     phase: MirrorPhase,
     /// The time of the cut of the newest group that the mirror has.
     as_of: Option<Time>,
@@ -110,10 +127,15 @@ struct State {
 /// A cut, with its time.
 struct TakenCut {
     rows: RowCut,
-    /// The group commit that has cut, if it has written everything that open files had in memory
-    /// before it began.
-    commit: Option<Commit>,
+    /// The group commit that has cut.
+    commit: Commit,
+    /// It has written everything that open files had in memory before it began.
+    has_all: bool,
     at: Time,
+    /// The same time, by the clock that no one sets.
+    since: Instant,
+    /// About the bytes of its changes.
+    bytes: u64,
 }
 
 /// The number of a group commit, from 1.
@@ -127,6 +149,7 @@ impl Mirror {
     /// If the table fails, or the row of the mirror is damaged.
     pub(crate) fn new(parts: MirrorParts) -> Result<Self, Error> {
         let row = parts.shard.mirror_row()?;
+        let waits = Waits::new(parts.when_cut, Instant::now());
         let state = State {
             row,
             connect: None,
@@ -141,10 +164,17 @@ impl Mirror {
             awaited: 0,
             close: None,
             under_way: RowRisk::default(),
+            waits,
             phase: MirrorPhase::Connecting { problem: None },
             as_of: None,
         };
-        Ok(Self { parts, state: Mutex::new(state), changed: Condvar::new() })
+        Ok(Self {
+            parts,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            busy_since: Mutex::default(),
+            backlog: Backlog::new(),
+        })
     }
 
     /// Sets the function that connects to the mirror, and begins to send if there is a mirror. A
@@ -217,6 +247,7 @@ impl Mirror {
 
     /// Counts a group commit that begins. Returns its number.
     pub(crate) fn begin_commit(&self) -> Commit {
+        self.tick();
         let mut state = self.state.lock();
         state.commits += 1;
         Commit(state.commits)
@@ -239,8 +270,10 @@ impl Mirror {
         let Ok(rows) = parts.shard.cut(|| parts.opens.changes().cut()) else { return };
         assert!(state.cut.is_none(), "one cut is sent at a time");
         state.under_way = rows.changed.risk();
-        let commit = has_all.then_some(commit);
-        state.cut = Some(TakenCut { rows, commit, at: clock::now() });
+        let bytes = state.under_way.bytes + parts.opens.changes().risk().bytes;
+        let at = clock::now();
+        let since = Instant::now();
+        state.cut = Some(TakenCut { rows, commit, has_all, at, since, bytes });
         state.wants_cut = false;
         state.wants_empty_cut = false;
         self.changed.notify_all();
@@ -256,12 +289,7 @@ impl Mirror {
     /// # Errors
     /// `NotSupported` without a mirror.
     pub(crate) fn next_commit(&self) -> Result<Commit, Error> {
-        let mut state = self.state.lock();
-        if state.sender.is_none() || state.has_stopped {
-            return Err(Code::NotSupported.into());
-        }
-        state.awaited = state.commits + 1;
-        Ok(Commit(state.awaited))
+        self.state.lock().next_commit()
     }
 
     /// Waits, for at most `patience`, until the mirror has on stable storage everything that was
@@ -285,14 +313,23 @@ impl Mirror {
     }
 
     /// Records that the mirror has a cut.
-    fn record_mirrored(&self, commit: Option<Commit>, at: Time) {
+    fn record_mirrored(&self, cut: &TakenCut) {
+        let TakenCut { commit, has_all, at, since, bytes, .. } = cut;
+        self.backlog.sent(*bytes, since.elapsed());
         let mut state = self.state.lock();
-        if let Some(commit) = commit {
+        if *has_all {
             state.mirrored = state.mirrored.max(commit.0);
         }
         state.under_way = RowRisk::default();
-        state.as_of = Some(at);
+        state.as_of = Some(*at);
         self.changed.notify_all();
+        let answers = state.waits.mirrored(*commit);
+        drop(state);
+        for answer in answers {
+            answer(Ok(()));
+        }
+        // Callers that are held back need not wait for the next group commit.
+        self.tick();
     }
 
     /// Takes back a cut that the sender has not taken, and asks for none any more.
@@ -371,8 +408,13 @@ impl Mirror {
         state.has_stopped = true;
         let sender = state.sender.take();
         let close = state.close.take();
+        let (answers, result) = state.waits.end();
         self.changed.notify_all();
         drop(state);
+        self.backlog.set_lag(None);
+        for answer in answers {
+            answer(result);
+        }
         // The sender may wait for a mirror that is away or busy.
         if let Some(close) = close {
             close();
@@ -403,17 +445,29 @@ impl Mirror {
         if state.row.peer.is_empty() {
             return None;
         }
-        let rows = self.parts.shard.row_risk().unwrap_or_default();
-        let content = self.parts.opens.changes().risk();
-        let since = [state.under_way.since, rows.since, content.since].into_iter().flatten().min();
-        Some(MirrorProgress {
+        let mut progress = MirrorProgress {
             peer: state.row.peer.clone(),
             reign: state.row.reign,
             phase: state.phase.clone(),
-            bytes_at_risk: state.under_way.bytes + rows.bytes + content.bytes,
-            time_at_risk: since.map_or(Duration::ZERO, |since| since.elapsed()),
+            bytes_at_risk: 0,
+            time_at_risk: Duration::ZERO,
             as_of: state.as_of,
-        })
+            is_cut_off: state.waits.is_cut_off(),
+            waiting: state.waits.syncs(),
+        };
+        drop(state);
+        (progress.bytes_at_risk, progress.time_at_risk) = self.risk();
+        Some(progress)
+    }
+
+    /// Returns the bytes of changes that the mirror does not have, and the age of the oldest one.
+    fn risk(&self) -> (u64, Duration) {
+        let under_way = self.state.lock().under_way;
+        let rows = self.parts.shard.row_risk().unwrap_or_default();
+        let content = self.parts.opens.changes().risk();
+        let since = [under_way.since, rows.since, content.since].into_iter().flatten().min();
+        let age = since.map_or(Duration::ZERO, |since| since.elapsed());
+        (under_way.bytes + rows.bytes + content.bytes, age)
     }
 
     /// Waits for `patience`, or until the server stops. Returns false if it stops.
@@ -429,7 +483,20 @@ impl Mirror {
     }
 
     fn set_phase(&self, phase: MirrorPhase) {
-        self.state.lock().phase = phase;
+        let mut state = self.state.lock();
+        state.waits.follows(phase == MirrorPhase::Follows, Instant::now());
+        state.phase = phase;
+    }
+}
+
+impl State {
+    /// Returns the next group commit, for a caller that waits until the mirror has it.
+    fn next_commit(&mut self) -> Result<Commit, Error> {
+        if self.sender.is_none() || self.has_stopped {
+            return Err(Code::NotSupported.into());
+        }
+        self.awaited = self.commits + 1;
+        Ok(Commit(self.awaited))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,12 +12,13 @@ use pelago_keynote::key::PrivateKey;
 use pelago_store::content::ContentStore;
 use pelago_store::folder::Folder;
 use pelago_store::hash::NameHasher;
+use pelago_store::report::content_failed;
 use pelago_store::table::SharedTable;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::{Volume, VolumeId};
 use pelago_wire::{
-    Code, DirectoryCache, DirectoryLeases, Error, Handle, InodeId, LocalCache, PinError, Pinned,
-    Pins, Request, Service, SessionService, ShardId, SitePass, Time,
+    Code, DirectoryCache, DirectoryLeases, Error, Handle, InodeId, Level, LocalCache, PinError,
+    Pinned, Pins, Request, Service, SessionService, ShardId, SitePass, Time,
 };
 
 use crate::copies::CopyStatus;
@@ -389,6 +390,29 @@ impl Server {
     /// `Unavailable` if the server stops.
     pub fn wait_for_mirror(&self, commit: Commit, patience: Duration) -> Result<bool, Error> {
         self.mirror.wait(commit, patience)
+    }
+
+    /// Makes all that is done safe on this machine, as `sync(2)` does.
+    ///
+    /// # Errors
+    /// That of a file, of the disk or of the table: some of it may not be safe.
+    pub fn make_safe(&self) -> Result<(), Error> {
+        let durability = &self.core.durability;
+        let invalidations = durability.invalidations();
+        self.opens.commit_all()?;
+        self.opens.sync_writing().map_err(|error| content_failed(&error))?;
+        let (sender, answer) = mpsc::channel();
+        let when_safe = Box::new(move |result| {
+            let _waits_no_more = sender.send(result);
+        });
+        durability.when_safe(durability.done(), invalidations, when_safe);
+        answer.recv().unwrap_or_else(|_| Err(Code::Unavailable.into()))
+    }
+
+    /// Returns the level of the whole volume.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.mirror.volume_level()
     }
 
     /// Sets the callback for the loss of the shared store to another server; it is called at once

@@ -27,6 +27,7 @@ use crate::find_by_id::FindById;
 use crate::grace::Grace;
 use crate::leases::Leases;
 use crate::locks::Locks;
+use crate::mirror::Mirror;
 use crate::other_sessions::OtherSessions;
 use crate::ownership::Ownership;
 use crate::policy::{Asker, Policy};
@@ -46,6 +47,7 @@ pub(crate) mod epochs;
 mod execute;
 mod guests;
 mod leases;
+mod levels;
 mod locks;
 mod names;
 mod origins;
@@ -95,6 +97,8 @@ pub(crate) struct Parts {
     pub(crate) sites: Arc<Sites>,
     /// `None` unless the volume lies on a shared store.
     pub(crate) ownership: Option<Arc<Ownership>>,
+    /// The mirror of the volume; `None` in tests of the service alone.
+    pub(crate) mirror: Option<Arc<Mirror>>,
 }
 
 /// The service of a server in its own process.
@@ -144,6 +148,10 @@ enum Outcome {
     /// It is sent when everything that is done at this moment is safe. If that will never be, the
     /// caller gets the error, which is recorded as reported.
     WhenSafe(Reply, ErrorReport),
+    /// It is sent when everything that is done at this moment is safe, at the mirror too.
+    WhenMirrored(Reply, ErrorReport),
+    /// It is sent when the mirror is not too far behind any more.
+    WhenCaughtUp(Reply),
     /// It is sent when everything that is done at this moment is safe, and no guest uses anything
     /// any more by a right that has ended, here and at each site that can be reached.
     WhenRevoked(PassedOn),
@@ -168,6 +176,18 @@ enum ErrorReport {
     /// None. The caller takes an error for the word that nothing was changed, and the change may
     /// be safe all the same: it gets `Io`.
     Undecided,
+}
+
+impl ErrorReport {
+    /// Returns the error of a request whose changes may never become safe, because of `cause`.
+    fn error(self, opens: &OpenFiles, cause: Error) -> Error {
+        match self {
+            Self::Open(open) => opens.open_error(open, cause),
+            Self::Directory(dir) => opens.directory_error(dir, cause),
+            Self::Untracked => cause,
+            Self::Undecided => Code::Io.into(),
+        }
+    }
 }
 
 impl From<Reply> for Outcome {

@@ -227,6 +227,7 @@ impl Rig {
             policy: no_guests(),
             sites: no_sites(&shard, &durability),
             ownership: None,
+            mirror: None,
         });
         let commit = GroupCommit::new(
             Arc::clone(&opens),

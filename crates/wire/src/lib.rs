@@ -29,6 +29,7 @@ pub use id::{
 };
 pub use leased_service::{LeaseHolder, LeaseTimes, LeasedDone, LeasedService};
 pub use leases::{Granted, Leases};
+pub use level::Level;
 pub use local_cache::{LocalCache, Recalled, Then, Touched};
 pub use lock::{FileLock, LockKind, LockMode, LockOwner, LockRange};
 pub use name::{Name, NameError};
@@ -66,6 +67,7 @@ mod id;
 pub mod id_map;
 mod leased_service;
 mod leases;
+mod level;
 pub mod limits;
 mod local_cache;
 mod lock;

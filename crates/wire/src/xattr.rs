@@ -17,6 +17,9 @@ pub const TAG_PREFIX: &str = "user.tag.";
 /// question in a volume of several sites, no list has it, and it cannot be set.
 pub const SITES: &[u8] = b"user.pelago.sites";
 
+/// The attribute that sets the [level](crate::Level) of a file, or of all that is below a folder.
+pub const LEVEL: &[u8] = b"user.pelago.level";
+
 /// Returns whether an extended attribute is of users (`user.`), who may read and write it as the
 /// bytes of the file (`xattr(7)`).
 #[must_use]

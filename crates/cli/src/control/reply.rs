@@ -27,6 +27,8 @@ pub(crate) enum ControlReply {
     Promoted(PromotedReport),
     /// To `mirror` and `end-mirror`: the mirror of the volume is set, or given up.
     MirrorSet,
+    /// To `make-safe`: all that was done is safe on this machine.
+    MadeSafe,
     /// To `wait-for-mirror`: the state of the mirror.
     Mirrored {
         /// The group commit: the mirror is to have all changes that were done before it.
@@ -68,6 +70,7 @@ impl ControlReply {
             Self::Standby(report) => report.to_json(),
             Self::Promoted(report) => report.to_json(),
             Self::MirrorSet => json!({ "mirror": "set" }),
+            Self::MadeSafe => json!({ "safe": true }),
             Self::Mirrored { commit, done } => json!({ "mirrored": done, "commit": commit }),
             Self::Unmounted(point) => json!({ "unmounted": point.to_string_lossy() }),
             Self::Busy(point) => json!({ "busy": point.to_string_lossy() }),
@@ -97,6 +100,9 @@ impl ControlReply {
         }
         if object["mirror"] == "set" {
             return Some(Self::MirrorSet);
+        }
+        if object["safe"] == true {
+            return Some(Self::MadeSafe);
         }
         if let Some(done) = object["mirrored"].as_bool() {
             return Some(Self::Mirrored { commit: object["commit"].as_u64()?, done });

@@ -93,6 +93,14 @@ pub(super) fn wait(server: &Server, commit: Option<u64>) -> ControlReply {
     }
 }
 
+/// Makes all that is done safe on this machine.
+pub(super) fn make_safe(server: &Server) -> ControlReply {
+    match server.make_safe() {
+        Ok(()) => ControlReply::MadeSafe,
+        Err(error) => ControlReply::Failed(error.to_string()),
+    }
+}
+
 /// Returns the state of the mirror for `status`.
 pub(super) fn line(server: &Server) -> Option<MirrorLine> {
     server.mirror().map(|progress| MirrorLine {
@@ -115,5 +123,8 @@ pub(super) fn line(server: &Server) -> Option<MirrorLine> {
         bytes_at_risk: progress.bytes_at_risk,
         ms_at_risk: u64::try_from(progress.time_at_risk.as_millis()).unwrap_or(u64::MAX),
         as_of: progress.as_of.map(|cut| cut.seconds),
+        level: server.level().name().to_owned(),
+        is_cut_off: progress.is_cut_off,
+        waiting: progress.waiting as u64,
     })
 }

@@ -366,6 +366,7 @@ impl Process {
             | Request::Mirror { .. }
             | Request::EndMirror
             | Request::WaitForMirror { .. }
+            | Request::MakeSafe
             | Request::Credentials { .. }
             | Request::Issue { .. }
             | Request::Promote { .. } => {

@@ -1,5 +1,6 @@
 //! The state of a volume's mirror, which the primary reports.
 
+use pelago_wire::Level;
 use serde_json::{Value, json};
 
 use super::FromJson;
@@ -22,6 +23,12 @@ pub(crate) struct MirrorLine {
     pub(crate) ms_at_risk: u64,
     /// The time of the cut whose state the mirror has, in seconds since 1970.
     pub(crate) as_of: Option<i64>,
+    /// The level of the whole volume.
+    pub(crate) level: String,
+    /// The mirror has not followed, or not answered, for some seconds.
+    pub(crate) is_cut_off: bool,
+    /// Number of syncs that wait for the mirror.
+    pub(crate) waiting: u64,
 }
 
 impl MirrorLine {
@@ -34,6 +41,9 @@ impl MirrorLine {
             "bytes_at_risk": self.bytes_at_risk,
             "ms_at_risk": self.ms_at_risk,
             "as_of": self.as_of,
+            "level": self.level,
+            "cut_off": self.is_cut_off,
+            "waiting": self.waiting,
         })
     }
 
@@ -57,9 +67,30 @@ impl MirrorLine {
                 self.state
             ),
         };
-        match self.follows || self.as_of.is_some() {
+        let mirror = match self.follows || self.as_of.is_some() {
             true => format!("mirror    {place}: {risk}\n"),
             false => format!("mirror    {place}: {risk}; {}\n", self.state),
+        };
+        mirror + &self.level_line()
+    }
+
+    /// Returns the line on the level of the volume; empty if nothing waits for the mirror.
+    fn level_line(&self) -> String {
+        let level = &self.level;
+        match (self.is_cut_off, self.waiting) {
+            (true, 0) if level != Level::Local.name() => format!(
+                "level     {level}, and the mirror is cut off: fsync is answered once it is safe \
+                 here\n"
+            ),
+            (true, 1..) => {
+                format!(
+                    "level     {level}: {} fsyncs wait until the mirror is back\n",
+                    self.waiting
+                )
+            }
+            (true, 0) => String::new(),
+            (false, _) if level == Level::Local.name() => String::new(),
+            (false, _) => format!("level     {level}\n"),
         }
     }
 
@@ -73,6 +104,9 @@ impl MirrorLine {
             bytes_at_risk: 3_100_000,
             ms_at_risk: 840,
             as_of: Some(1_700_000_000),
+            level: "local".to_owned(),
+            is_cut_off: false,
+            waiting: 0,
         }
     }
 }
@@ -87,6 +121,9 @@ impl FromJson for MirrorLine {
             bytes_at_risk: u64::from_json(&value["bytes_at_risk"])?,
             ms_at_risk: u64::from_json(&value["ms_at_risk"])?,
             as_of: Option::from_json(&value["as_of"])?,
+            level: String::from_json(&value["level"])?,
+            is_cut_off: bool::from_json(&value["cut_off"])?,
+            waiting: u64::from_json(&value["waiting"])?,
         })
     }
 }
@@ -108,5 +145,21 @@ mod tests {
         let expected = "mirror    mirror:7440: all is at risk; not connected: the network is \
                         unreachable\n";
         assert_eq!(never.lines(), expected);
+    }
+
+    #[test]
+    fn a_line_says_what_fsync_means_now() {
+        let line = |level: &str, is_cut_off, waiting| {
+            let level = level.to_owned();
+            MirrorLine { level, is_cut_off, waiting, ..MirrorLine::sample() }.level_line()
+        };
+        assert_eq!(line("local", false, 0), "");
+        assert_eq!(line("local", true, 0), "");
+        assert_eq!(line("remote", false, 3), "level     remote\n");
+        let cut_off = "level     remote, and the mirror is cut off: fsync is answered once it is \
+                       safe here\n";
+        assert_eq!(line("remote", true, 0), cut_off);
+        let waits = "level     local: 2 fsyncs wait until the mirror is back\n";
+        assert_eq!(line("local", true, 2), waits);
     }
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use pelago_keynote::is_site_address;
 use pelago_mount::{Atime, Trusts};
-use pelago_server::Indexing;
+use pelago_server::{Indexing, WhenCut};
 use pelago_store::clock;
 use pelago_store::volume::Volume;
 
-use super::serving::ServingArgs;
-use super::up::{parse_seconds, serve};
+use super::serving::{ServingArgs, parse_seconds};
+use super::up::serve;
 use crate::daemon::{Plan, PointPlan};
 use crate::data_path::{IoUring, Passthrough};
 use crate::failure::{Exit, Failure, Outcome};
@@ -104,6 +104,8 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         atime: Atime::default(),
         trusts: Trusts::default(),
         passthrough: Passthrough::Auto,
+        lag: None,
+        when_cut: WhenCut::GoOn,
         io_uring: IoUring::Never,
         inline_bytes: None,
         memory_bytes: args.serving.memory,

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use pelago_mount::{Atime, Trusts};
 
-use super::serving::ServingArgs;
-use super::up::{parse_seconds, serve};
+use super::level_args::LevelArgs;
+use super::serving::{ServingArgs, parse_seconds};
+use super::up::serve;
 use crate::daemon::store::{self, StorePlan};
 use crate::daemon::{Plan, PointPlan};
 use crate::data_path::{IoUring, Passthrough};
@@ -57,6 +58,8 @@ pub(crate) struct Args {
     /// How long a program waits for another office if that is silent
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "10")]
     remote_timeout: u64,
+    #[command(flatten)]
+    levels: LevelArgs,
     /// Print one JSON object when the volume is served
     #[arg(long)]
     pub(crate) json: bool,
@@ -102,6 +105,8 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         atime: Atime::default(),
         trusts: Trusts::default(),
         passthrough: Passthrough::Never,
+        lag: args.levels.lag(),
+        when_cut: args.levels.when_cut(),
         io_uring: IoUring::Never,
         inline_bytes: None,
         memory_bytes: args.serving.memory,

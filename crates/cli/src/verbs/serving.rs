@@ -54,6 +54,14 @@ fn parse_memory(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
+/// Parses a time in seconds, from 1 second to an hour.
+pub(super) fn parse_seconds(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(seconds @ 1..=3600) => Ok(seconds),
+        _ => Err("a number of seconds, from 1 to 3600".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,8 @@ use pelago_store::volume;
 use pelago_wire::limits;
 use rustix::process::geteuid;
 
-use super::serving::{Printing, ServingArgs};
+use super::level_args::LevelArgs;
+use super::serving::{Printing, ServingArgs, parse_seconds};
 use crate::daemon::{Daemon, HttpPlan, Plan, PointPlan};
 use crate::data_path::{Passthrough, RequestArgs};
 use crate::failure::{Exit, Failure, Outcome};
@@ -83,6 +84,8 @@ pub(crate) struct Args {
     /// Bytes of this disk that copies of other offices' files may take; 0 removes them
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8GiB")]
     cache: u64,
+    #[command(flatten)]
+    levels: LevelArgs,
     /// Print one JSON object when the volume is mounted
     #[arg(long)]
     pub(crate) json: bool,
@@ -155,6 +158,8 @@ fn plan(args: &Args) -> Outcome<Plan> {
         atime,
         trusts,
         passthrough: args.passthrough,
+        lag: args.levels.lag(),
+        when_cut: args.levels.when_cut(),
         io_uring: args.requests.io_uring,
         inline_bytes: args.inline,
         memory_bytes: args.serving.memory,
@@ -208,14 +213,6 @@ fn parse_inline(text: &str) -> Result<u32, String> {
     match u32::try_from(bytes) {
         Ok(bytes) if bytes as usize <= limits::INLINE_BYTES => Ok(bytes),
         _ => Err(format!("at most {}", output::bytes(limits::INLINE_BYTES as u64))),
-    }
-}
-
-/// Parses a time in seconds, from 1 second to an hour.
-pub(super) fn parse_seconds(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(seconds @ 1..=3600) => Ok(seconds),
-        _ => Err("a number of seconds, from 1 to 3600".to_owned()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `pelago wait`: waits until all changes are safe at the mirror too.
+//! `pelago wait`: waits until all changes are safe here, or at the mirror too.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::up::parse_seconds;
+use super::serving::parse_seconds;
 use crate::control::{AskError, ControlReply, Request, ask};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::{json, locate, output};
@@ -16,11 +16,11 @@ use crate::{json, locate, output};
 const ANSWER: Duration = Duration::from_secs(10);
 
 const AFTER: &str = "\
-All that was done in the volume before the command began is then on stable storage at its mirror, \
-which `pelago site mirror` has made. It ends with 8 if the time is over first; nothing is lost by \
-that.";
+All that was done in the volume before the command began is then on stable storage: on this \
+machine (local), or at its mirror too, which `pelago site mirror` has made (remote). While the \
+mirror is cut off it waits, and ends with 8 if the time is over first; nothing is lost by that.";
 
-/// Wait until what was done in a volume is on stable storage at its mirror too.
+/// Wait until what was done in a volume is on stable storage, here or at its mirror too.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Args {
@@ -43,7 +43,9 @@ pub(crate) struct Args {
 /// The place at which a change is safe.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Level {
-    /// At the mirror of the volume
+    /// On this machine
+    Local,
+    /// At the mirror of the volume too
     Remote,
 }
 
@@ -61,15 +63,41 @@ enum WaitError {
 
 /// Waits until the mirror has all changes.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    let Level::Remote = args.level;
     let dir = locate::find(args.volume.as_deref(), args.path.as_deref())?.dir;
+    let level = match args.level {
+        Level::Local => {
+            make_safe(&dir, Duration::from_secs(args.timeout))?;
+            pelago_wire::Level::Local
+        }
+        Level::Remote => {
+            wait_for_mirror(args, &dir)?;
+            pelago_wire::Level::Remote
+        }
+    };
+    if args.json {
+        output::print_json(&json!({ "version": json::VERSION, "level": level.name() }))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes all that is done safe on this machine.
+fn make_safe(dir: &Path, patience: Duration) -> Outcome<()> {
+    match ask(dir, Request::MakeSafe, patience) {
+        Ok((ControlReply::MadeSafe, _)) => Ok(()),
+        Ok(_) => Err(Failure::new(Exit::Unreachable, WaitError::NotAnswered(AskError::Garbled))),
+        Err(error) => Err(not_asked(error)),
+    }
+}
+
+/// Waits until the mirror has everything that is done.
+fn wait_for_mirror(args: &Args, dir: &Path) -> Outcome<()> {
     let begun = Instant::now();
     let patience = Duration::from_secs(args.timeout);
     let mut commit = None;
     loop {
-        let waited = wait_for(&dir, commit)?;
+        let waited = wait_for(dir, commit)?;
         if waited.done {
-            break;
+            return Ok(());
         }
         if begun.elapsed() >= patience {
             let seconds = args.timeout;
@@ -78,10 +106,6 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         }
         commit = Some(waited.commit);
     }
-    if args.json {
-        output::print_json(&json!({ "version": json::VERSION, "level": "remote" }))?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The progress of the mirror.
@@ -97,13 +121,17 @@ fn wait_for(dir: &Path, commit: Option<u64>) -> Outcome<Waited> {
     match ask(dir, Request::WaitForMirror { commit }, ANSWER) {
         Ok((ControlReply::Mirrored { commit, done }, _)) => Ok(Waited { commit, done }),
         Ok(_) => Err(Failure::new(Exit::Unreachable, WaitError::NotAnswered(AskError::Garbled))),
-        Err(AskError::NotUp) => {
-            Err(Failure::new(Exit::NotFound, WaitError::NotUp).hint("start it with `pelago up`"))
+        Err(error) => Err(not_asked(error)),
+    }
+}
+
+fn not_asked(error: AskError) -> Failure {
+    match error {
+        AskError::NotUp => {
+            Failure::new(Exit::NotFound, WaitError::NotUp).hint("start it with `pelago up`")
         }
-        Err(AskError::Refused { says }) => {
-            Err(Failure::new(Exit::Failed, WaitError::Refused(says))
-                .hint("run it on the machine of the volume's server; see `pelago status` there"))
-        }
-        Err(error) => Err(Failure::new(Exit::Unreachable, WaitError::NotAnswered(error))),
+        AskError::Refused { says } => Failure::new(Exit::Failed, WaitError::Refused(says))
+            .hint("run it on the machine of the volume's server; see `pelago status` there"),
+        error => Failure::new(Exit::Unreachable, WaitError::NotAnswered(error)),
     }
 }

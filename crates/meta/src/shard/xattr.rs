@@ -28,6 +28,12 @@ use crate::row_cache::Node;
 const DELETED_AT_ONCE: usize = limits::LOCK_ROWS / 8;
 
 impl Shard {
+    /// Returns whether a file of the volume may have extended attributes.
+    #[must_use]
+    pub fn has_xattrs(&self) -> bool {
+        self.has_xattrs.load(Ordering::Acquire)
+    }
+
     /// Returns the value of an extended attribute.
     ///
     /// # Errors
@@ -35,7 +41,7 @@ impl Shard {
     pub fn get_xattr(&self, handle: Handle, name: &[u8]) -> Result<Vec<u8>, Error> {
         let list = check_name(name)?;
         // `ls -l` reads two attributes of each file, and most volumes have none at all.
-        if !self.has_xattrs.load(Ordering::Acquire) {
+        if !self.has_xattrs() {
             return Err(Code::NoXattr.into());
         }
         get(&self.lock(), handle, name, list)

@@ -21,6 +21,7 @@ use pelago_wire::{Code, Time};
 
 use super::course::{Course, Next};
 use super::group::{GroupSender, SendError};
+use super::levels::WatchedLink;
 use super::resync;
 use super::{Mirror, MirrorPhase, Offer, TakenCut};
 
@@ -65,7 +66,7 @@ pub(super) struct Sender<'a> {
     files: Files,
 }
 
-impl Sender<'_> {
+impl<'a> Sender<'a> {
     /// Connects, and sends groups until the server stops.
     fn follow(&mut self) -> Result<(), SendError> {
         let Some(mut link) = self.connect()? else { return Ok(()) };
@@ -76,14 +77,12 @@ impl Sender<'_> {
                 self.course.start_over();
             }
             let sent = match self.course.kind() {
-                GroupKind::Copy => self.copy(&mut *link),
-                GroupKind::Resync => self.resync(&mut *link),
-                GroupKind::Change | GroupKind::Completion => {
-                    match self.wait_for_cut(&mut *link)? {
-                        Some(cut) => self.send_cut(&mut *link, cut),
-                        None => return Ok(()),
-                    }
-                }
+                GroupKind::Copy => self.copy(&mut link),
+                GroupKind::Resync => self.resync(&mut link),
+                GroupKind::Change | GroupKind::Completion => match self.wait_for_cut(&mut link)? {
+                    Some(cut) => self.send_cut(&mut link, cut),
+                    None => return Ok(()),
+                },
             };
             match sent {
                 Ok(()) => {}
@@ -103,7 +102,7 @@ impl Sender<'_> {
         }
     }
 
-    fn connect(&mut self) -> Result<Option<Box<dyn MirrorLink>>, SendError> {
+    fn connect(&mut self) -> Result<Option<WatchedLink<'a>>, SendError> {
         let state = self.mirror.state.lock();
         let Some(connect) = state.connect.clone() else { return Ok(None) };
         if state.has_stopped || state.row.role != MirrorRole::Primary {
@@ -123,7 +122,7 @@ impl Sender<'_> {
         if self.course.follows() {
             self.mirror.set_phase(MirrorPhase::Follows);
         }
-        Ok(Some(link))
+        Ok(Some(WatchedLink::new(self.mirror, link)))
     }
 
     /// Sends the whole volume.
@@ -159,17 +158,10 @@ impl Sender<'_> {
             Err(error) => (Err(error), None),
         };
         let sent = self.finish(group, next, sent);
-        if let Some(TakenCut { rows, commit, at }) = taken {
-            match &sent {
-                Ok(()) => {
-                    self.mirror.parts.opens.changes().finish_cut();
-                    self.mirror.set_phase(MirrorPhase::Follows);
-                    self.mirror.record_mirrored(commit, at);
-                }
-                Err(_) => take_back(self.mirror, rows.changed),
-            }
+        match taken {
+            Some(cut) => self.record(cut, sent),
+            None => sent,
         }
-        sent
     }
 
     /// Sends what has changed since the comparison began, as the last parts of its group. If too
@@ -276,21 +268,21 @@ impl Sender<'_> {
 
     /// Sends the changes of a cut. If they do not arrive, the next cut has them too.
     fn send_cut(&mut self, link: &mut dyn MirrorLink, cut: TakenCut) -> Result<(), SendError> {
-        let TakenCut { rows, commit, at } = cut;
-        let sent = self.send_rows_and_content(link, &rows, at);
-        let parts = &self.mirror.parts;
-        match sent {
+        let sent = self.send_rows_and_content(link, &cut.rows, cut.at);
+        self.record(cut, sent)
+    }
+
+    /// Records the result of sending a cut.
+    fn record(&self, cut: TakenCut, sent: Result<(), SendError>) -> Result<(), SendError> {
+        match &sent {
             Ok(()) => {
-                parts.opens.changes().finish_cut();
+                self.mirror.parts.opens.changes().finish_cut();
                 self.mirror.set_phase(MirrorPhase::Follows);
-                self.mirror.record_mirrored(commit, at);
-                Ok(())
+                self.mirror.record_mirrored(&cut);
             }
-            Err(error) => {
-                take_back(self.mirror, rows.changed);
-                Err(error)
-            }
+            Err(_) => take_back(self.mirror, cut.rows.changed),
         }
+        sent
     }
 
     fn send_rows_and_content(

@@ -19,6 +19,10 @@ pub struct MirrorProgress {
     pub time_at_risk: Duration,
     /// The time of the cut whose state the mirror has; `None` if it has none of this run.
     pub as_of: Option<Time>,
+    /// True if it has not followed, or not answered, for some seconds.
+    pub is_cut_off: bool,
+    /// Number of syncs that wait for it.
+    pub waiting: usize,
 }
 
 /// The phase of a mirror.

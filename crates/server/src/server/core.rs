@@ -114,7 +114,7 @@ impl Core {
         let replaced = Arc::new(replaced);
         let mirror = self.mirror(&opens, volume).map_err(failed)?;
         expect_primary(&mirror, volume)?;
-        let service = self.service(notifies, &opens, &replaced, sessions);
+        let service = self.service(notifies, &opens, &replaced, &mirror, sessions);
         Ok(Built { opens, replaced, mirror, service })
     }
 
@@ -177,6 +177,7 @@ impl Core {
         notifies: &WorkerNotifies,
         opens: &Arc<OpenFiles>,
         replaced: &Arc<ReplacedFiles>,
+        mirror: &Arc<Mirror>,
         earlier: Vec<(SessionId, SessionRecord)>,
     ) -> Arc<LocalService> {
         Arc::new(LocalService::new(service::Parts {
@@ -202,6 +203,7 @@ impl Core {
             policy: Arc::clone(&self.policy),
             sites: Arc::clone(&self.sites),
             ownership: self.ownership.clone(),
+            mirror: Some(Arc::clone(mirror)),
         }))
     }
 
@@ -227,6 +229,8 @@ impl Core {
             content: Arc::clone(&self.parts.content),
             durability: Arc::clone(&self.durability),
             hindrance,
+            lag: self.options.lag,
+            when_cut: self.options.when_cut,
         });
         mirror.map(Arc::new)
     }

@@ -10,6 +10,7 @@ use pelago_wire::limits;
 use crate::group_commit::SYNC_INTERVAL;
 use crate::host::HostOptions;
 use crate::memory::MEMORY_BYTES;
+use crate::mirror::WhenCut;
 use crate::sites::Neighbour;
 
 /// The bytes of the disk that copies of other sites' files may take, unless a user says otherwise.
@@ -61,6 +62,11 @@ pub struct Options {
     pub stay_least_bytes: usize,
     /// The condition under which clients get descriptors of content files.
     pub passthrough: Passthrough,
+    /// The limit of what a mirror may lack: beyond it, the replies to changes are held back. `None`
+    /// is 2 s if the level of the whole volume is *network* or *remote*, and no limit otherwise.
+    pub lag: Option<Duration>,
+    /// The reaction of a sync of level *remote* to a mirror that is cut off.
+    pub when_cut: WhenCut,
     /// The longest wait of a start for the sessions of the last run. Tests whose clients stay away
     /// set it to zero.
     pub grace: Duration,
@@ -93,6 +99,8 @@ impl Default for Options {
             copy_bytes: 0,
             stay_least_bytes: limits::STAY_LEAST_BYTES,
             passthrough: Passthrough::Auto,
+            lag: None,
+            when_cut: WhenCut::GoOn,
             // The sessions of clients that stay away end before that.
             grace: Duration::from_secs(limits::TERM_SECONDS + 2),
             indexing: Indexing::Auto,

@@ -122,20 +122,15 @@ impl Executor<'_> {
         self.context.session == SessionId::DIRECT
     }
 
-    pub(super) fn fsync(&self, open: OpenKey, data_only: bool) -> OpResult {
-        self.parts.opens.fsync(open, data_only, self.may_block)?;
-        Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Open(open)))
-    }
-
     pub(super) fn fsync_dir(&self, dir: Handle, since: Option<u64>) -> OpResult {
         self.parts.shard.attr(dir)?;
         if self.is_guest.get() {
-            return Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Untracked));
+            return Ok(self.synced_dir(dir, ErrorReport::Untracked));
         }
         if self.parts.durability.writeback_errors.report(dir.ino, since) {
             return Err(Code::Io.into());
         }
-        Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Directory(dir.ino)))
+        Ok(self.synced_dir(dir, ErrorReport::Directory(dir.ino)))
     }
 
     pub(super) fn read(&self, open: OpenId, offset: u64, size: u32) -> OpResult {
@@ -208,7 +203,7 @@ impl Executor<'_> {
         if commit {
             self.parts.opens.flush(open, self.may_block)?;
         }
-        Ok(written(done, open))
+        Ok(self.written(done, open))
     }
 
     /// Appends to a file. If the request was or may have been carried out before, the bytes are
@@ -228,6 +223,7 @@ impl Executor<'_> {
         match self.write_placed(open, again)? {
             Outcome::Reply(_) => Ok(reply.into()),
             Outcome::WhenSafe(_, report) => Ok(Outcome::WhenSafe(reply, report)),
+            Outcome::WhenMirrored(_, report) => Ok(Outcome::WhenMirrored(reply, report)),
             other => Ok(other),
         }
     }
@@ -236,7 +232,7 @@ impl Executor<'_> {
     fn write_placed(&self, open: OpenKey, write: Write<'_>) -> OpResult {
         let done = self.parts.opens.write(open, write, self.may_block)?;
         self.parts.opens.commit_memory(open)?;
-        Ok(written(done, open))
+        Ok(self.written(done, open))
     }
 
     pub(super) fn allocate(
@@ -249,11 +245,7 @@ impl Executor<'_> {
         let range = Allocate { offset, length, mode, kill_privileges: !self.is_root() };
         let sync = self.parts.opens.allocate(open, range, self.may_block)?;
         self.journal(open, &Reply::Done)?;
-        Ok(if sync {
-            Outcome::WhenSafe(Reply::Done, ErrorReport::Open(open))
-        } else {
-            Reply::Done.into()
-        })
+        Ok(if sync { self.synced(Reply::Done, open) } else { Reply::Done.into() })
     }
 
     pub(super) fn copy(
@@ -270,7 +262,15 @@ impl Executor<'_> {
         // A client could not repeat the copy, because the source may have other bytes by then: so
         // it is answered when it is safe.
         done.sync |= self.journal(to, &reply_to(&done))?;
-        Ok(written(done, to))
+        Ok(self.written(done, to))
+    }
+
+    fn written(&self, written: Written, open: OpenKey) -> Outcome {
+        let reply = reply_to(&written);
+        match written.sync {
+            true => self.synced(reply, open),
+            false => reply.into(),
+        }
     }
 
     /// Returns the key of an open of the caller's session.
@@ -308,13 +308,4 @@ fn opened(reply: Reply, passes: bool, flags: OpenFlags) -> Outcome {
 
 fn reply_to(written: &Written) -> Reply {
     Reply::Written { bytes: written.bytes, size: written.size }
-}
-
-fn written(written: Written, open: OpenKey) -> Outcome {
-    let reply = reply_to(&written);
-    if written.sync {
-        Outcome::WhenSafe(reply, ErrorReport::Open(open))
-    } else {
-        Outcome::Reply(reply)
-    }
 }

@@ -63,6 +63,8 @@ impl Dispatcher {
             Err(OpError::WouldBlock) => {}
             outcome @ Ok(
                 Outcome::WhenSafe(..)
+                | Outcome::WhenMirrored(..)
+                | Outcome::WhenCaughtUp(_)
                 | Outcome::WhenRevoked(_)
                 | Outcome::WhenCurrent
                 | Outcome::WhenFound(_)
@@ -123,20 +125,12 @@ impl Dispatcher {
         match result {
             Ok(Outcome::Reply(reply)) => done.reply(Ok(reply)),
             Ok(Outcome::WhenSafe(reply, report)) => {
-                let opens = Arc::clone(&self.parts.opens);
-                let durability = &self.parts.durability;
-                let done = done.into_done();
-                let answer = move |safe: Result<(), Error>| match safe {
-                    Ok(()) => done(Ok(reply)),
-                    Err(cause) => done(Err(match report {
-                        ErrorReport::Open(open) => opens.open_error(open, cause),
-                        ErrorReport::Directory(dir) => opens.directory_error(dir, cause),
-                        ErrorReport::Untracked => cause,
-                        ErrorReport::Undecided => Code::Io.into(),
-                    })),
-                };
-                durability.when_safe(durability.done(), invalidations, Box::new(answer));
+                self.reply_when_safe(reply, report, invalidations, done);
             }
+            Ok(Outcome::WhenMirrored(reply, report)) => {
+                self.reply_when_mirrored(reply, report, invalidations, done);
+            }
+            Ok(Outcome::WhenCaughtUp(reply)) => self.reply_when_caught_up(reply, done),
             Ok(Outcome::WhenRevoked(passed_on)) => {
                 let dispatcher = Arc::clone(self);
                 self.end_guests(move || {
@@ -159,6 +153,24 @@ impl Dispatcher {
             // `dispatch` repeats that.
             Err(OpError::WouldBlock) => done.reply(Err(Code::Bug.into())),
         }
+    }
+
+    /// Replies when everything that is done now is safe.
+    pub(super) fn reply_when_safe(
+        &self,
+        reply: Reply,
+        report: ErrorReport,
+        invalidations: u64,
+        done: Completion,
+    ) {
+        let opens = Arc::clone(&self.parts.opens);
+        let durability = &self.parts.durability;
+        let done = done.into_done();
+        let answer = move |safe: Result<(), Error>| match safe {
+            Ok(()) => done(Ok(reply)),
+            Err(cause) => done(Err(report.error(&opens, cause))),
+        };
+        durability.when_safe(durability.done(), invalidations, Box::new(answer));
     }
 
     /// Carries out a request. Every request passes here, reads too: rules for all requests of one
@@ -193,6 +205,9 @@ impl Dispatcher {
         let result = match result {
             Ok(Outcome::Reply(reply)) if self.builds_on_others(context, request, &description) => {
                 Ok(Outcome::WhenSafe(reply, ErrorReport::Untracked))
+            }
+            Ok(Outcome::Reply(reply)) if self.must_hold_back(&description, bytes.len()) => {
+                Ok(Outcome::WhenCaughtUp(reply))
             }
             result => result,
         };

@@ -107,7 +107,7 @@ impl Executor<'_> {
                 self.set_lock(*open, *owner, *lock, *wait)
             }
             Request::ReclaimLock { open, owner, lock } => self.reclaim_lock(*open, *owner, *lock),
-            Request::Fsync { open, data_only } => self.fsync(self.key(*open), *data_only),
+            Request::Fsync { open, data_only } => self.sync(self.key(*open), *data_only),
             Request::FsyncDir { dir, since } => self.fsync_dir(*dir, *since),
             Request::Read { open, offset, size } => self.read(*open, *offset, *size),
             Request::Write { open, offset, flags } => self.write(*open, *offset, *flags),
@@ -126,10 +126,16 @@ impl Executor<'_> {
                 Err(Error::from(Code::NotSupported).into())
             }
             Request::SetXattr { node, name, value, flags, kill_setgid } => {
+                if name == xattr::LEVEL {
+                    self.expect_level(value)?;
+                }
                 let xattr = SetXattr { name, value, flags: *flags, kill_setgid: *kill_setgid };
                 done(shard.set_xattr(*node, &xattr, self.op_context()))
             }
             Request::RemoveXattr { node, name } => {
+                if name == xattr::LEVEL {
+                    self.expect_may_set_level()?;
+                }
                 done(shard.remove_xattr(*node, name, self.op_context()))
             }
             Request::StatFs => self.stat_fs(),

@@ -161,6 +161,8 @@ pub(super) struct Place {
     pub(super) reign: u64,
     /// The next group cannot be kept.
     pub(super) is_full: bool,
+    /// No answer is given while it is locked.
+    pub(super) gate: Arc<Mutex<()>>,
     /// The questions of all connections, with their answers.
     pub(super) questions: Vec<(GroupPart, Vec<bool>)>,
 }
@@ -283,6 +285,8 @@ impl MirrorLink for Line {
 
     fn receive(&mut self) -> Result<GroupState, LinkError> {
         let says = self.answers.pop_front().expect("an answer to wait for");
+        let gate = Arc::clone(&self.place.lock().gate);
+        drop(gate.lock());
         let mut place = self.place.lock();
         if says == MirrorSays::Safe && std::mem::take(&mut place.lose_answer) {
             return Err(Self::lost());

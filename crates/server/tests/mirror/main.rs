@@ -3,4 +3,5 @@
 //! The mirror of [`image`] is in memory: it carries out each group, and records the state after it.
 
 mod image;
+mod levels;
 mod sending;

@@ -26,15 +26,15 @@ const LARGE: usize = 200_000;
 const FEW: usize = 20_000;
 
 /// A server with a mirror in memory.
-struct World {
-    server: Server,
-    place: Arc<Mutex<Place>>,
+pub(super) struct World {
+    pub(super) server: Server,
+    pub(super) place: Arc<Mutex<Place>>,
     /// The reign of the primary that has replaced it.
     replaced: Arc<AtomicU64>,
     folder: tempfile::TempDir,
 }
 
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options {
         grace: Duration::ZERO,
         passthrough: Passthrough::Never,
@@ -45,14 +45,23 @@ fn options() -> Options {
 
 impl World {
     fn new() -> Self {
+        Self::with(options())
+    }
+
+    /// Returns a server with these options, and its mirror.
+    pub(super) fn with(options: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let world = Self::start(folder, Arc::default());
+        let world = Self::start_with(folder, Arc::default(), options);
         world.server.set_mirror(PEER).unwrap();
         world
     }
 
     fn start(folder: tempfile::TempDir, place: Arc<Mutex<Place>>) -> Self {
-        let server = Server::start(&folder.path().join("v"), options()).unwrap();
+        Self::start_with(folder, place, options())
+    }
+
+    fn start_with(folder: tempfile::TempDir, place: Arc<Mutex<Place>>, options: Options) -> Self {
+        let server = Server::start(&folder.path().join("v"), options).unwrap();
         let replaced = Arc::new(AtomicU64::new(0));
         let to = Arc::clone(&place);
         let told = Arc::clone(&replaced);
@@ -72,7 +81,7 @@ impl World {
     }
 
     /// Waits until the mirror has all that is done, and returns what it has.
-    fn mirrored(&self) -> Image {
+    pub(super) fn mirrored(&self) -> Image {
         let commit = self.server.next_commit().unwrap();
         assert_eq!(self.server.wait_for_mirror(commit, DEADLINE), Ok(true));
         self.place.lock().image.clone()

@@ -1,0 +1,174 @@
+//! The levels of files: at which level a sync answers, who sets a level, and replies that wait for
+//! the mirror.
+
+use std::sync::Arc;
+
+use pelago_data::{OpError, OpenKey};
+use pelago_wire::{Code, Description, Effect, Error, Handle, InodeId, Level, Reply, xattr};
+
+use super::execute::Executor;
+use super::{Dispatcher, ErrorReport, OpResult, Outcome};
+use crate::completion::Completion;
+
+/// How often the folders above a file are looked at if they move meanwhile.
+const ATTEMPTS: usize = 3;
+
+impl Dispatcher {
+    /// Returns whether the reply to a change must wait until the mirror has caught up.
+    #[inline]
+    pub(super) fn must_hold_back(&self, description: &Description, bytes: usize) -> bool {
+        /// About the rows of a change.
+        const ROWS_BYTES: usize = 256;
+        let is_change = matches!(description.effect, Effect::Change { .. });
+        let mirror = self.parts.mirror.as_ref().filter(|_| is_change);
+        mirror.is_some_and(|mirror| mirror.must_hold_back(bytes + ROWS_BYTES))
+    }
+
+    /// Replies when the mirror has caught up.
+    pub(super) fn reply_when_caught_up(&self, reply: Reply, done: Completion) {
+        match &self.parts.mirror {
+            Some(mirror) => {
+                let done = done.into_done();
+                mirror.when_caught_up(Box::new(move |_| done(Ok(reply))));
+            }
+            None => done.reply(Ok(reply)),
+        }
+    }
+
+    /// Replies when everything that is done now is safe here, and at the mirror.
+    pub(super) fn reply_when_mirrored(
+        &self,
+        reply: Reply,
+        report: ErrorReport,
+        invalidations: u64,
+        done: Completion,
+    ) {
+        let Some(mirror) = self.parts.mirror.clone() else {
+            return self.reply_when_safe(reply, report, invalidations, done);
+        };
+        let opens = Arc::clone(&self.parts.opens);
+        let durability = Arc::clone(&self.parts.durability);
+        let done = done.into_done();
+        let sequence = durability.done();
+        // The mirror is told first: the group commit that makes the change safe is then the one
+        // that cuts. A cut is sent only after it is safe here.
+        mirror.when_mirrored(Box::new(move |mirrored: Result<(), Error>| {
+            let answer = move |safe: Result<(), Error>| match (mirrored, safe) {
+                (Ok(()), Ok(())) => done(Ok(reply)),
+                (_, Err(cause)) => done(Err(report.error(&opens, cause))),
+                (Err(error), Ok(())) => done(Err(error)),
+            };
+            durability.when_safe(sequence, invalidations, Box::new(answer));
+        }));
+    }
+}
+
+impl Executor<'_> {
+    /// Syncs an open file.
+    pub(super) fn sync(&self, open: OpenKey, data_only: bool) -> OpResult {
+        let level = self.level_of_open(open);
+        if matches!(level, Ok(Level::Async)) {
+            self.parts.opens.report_error(open)?;
+            return Ok(Reply::Done.into());
+        }
+        self.parts.opens.fsync(open, data_only, self.may_block)?;
+        Ok(at_level(level, Reply::Done, ErrorReport::Open(open)))
+    }
+
+    /// Returns the outcome of a change of an open file that is a sync as well.
+    pub(super) fn synced(&self, reply: Reply, open: OpenKey) -> Outcome {
+        at_level(self.level_of_open(open), reply, ErrorReport::Open(open))
+    }
+
+    fn level_of_open(&self, open: OpenKey) -> Result<Level, Error> {
+        self.parts.opens.handle_of(open).and_then(|node| self.level_of(node))
+    }
+
+    /// Returns the outcome of a sync of a directory.
+    pub(super) fn synced_dir(&self, dir: Handle, report: ErrorReport) -> Outcome {
+        at_level(self.level_of(dir), Reply::Done, report)
+    }
+
+    /// Returns the level of a file: the one that is set for it, or for the nearest folder above it;
+    /// for several names the strongest of theirs.
+    ///
+    /// # Errors
+    /// If the table fails, or folders keep moving.
+    fn level_of(&self, node: Handle) -> Result<Level, Error> {
+        let shard = &self.parts.shard;
+        if !shard.has_xattrs() {
+            return Ok(Level::Local);
+        }
+        if let Some(level) = self.level_set_for(node)? {
+            return Ok(level);
+        }
+        for _ in 0..ATTEMPTS {
+            let placement = shard.placement(node, true)?;
+            let moves = placement.directory_moves;
+            let above = placement.dirs.iter().map(|dir| match shard.ancestors(*dir, moves) {
+                Ok(ancestors) => self.nearest_level(&ancestors.dirs),
+                Err(error) => Err(error),
+            });
+            let strongest =
+                above.collect::<Result<Vec<_>, _>>().map(|levels| levels.into_iter().max());
+            match strongest {
+                Ok(level) => return Ok(level.unwrap_or(Level::Local)),
+                Err(error) if error.code == Code::Busy => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Code::Busy.into())
+    }
+
+    /// Returns the level of the last of these folders that has one.
+    fn nearest_level(&self, dirs: &[InodeId]) -> Result<Level, Error> {
+        for dir in dirs.iter().rev() {
+            if let Some(level) = self.level_set_for(Handle::own(*dir))? {
+                return Ok(level);
+            }
+        }
+        Ok(Level::Local)
+    }
+
+    fn level_set_for(&self, node: Handle) -> Result<Option<Level>, Error> {
+        match self.parts.shard.get_xattr(node, xattr::LEVEL) {
+            Ok(name) => Ok(Level::named(&name)),
+            Err(error) if error.code == Code::NoXattr => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks that the caller may set this level.
+    ///
+    /// # Errors
+    /// `NotPermitted` unless the caller is root, or the user who serves the volume; `Invalid` for
+    /// another name; `NotSupported` for *network*, which needs a relay.
+    pub(super) fn expect_level(&self, name: &[u8]) -> Result<(), OpError> {
+        self.expect_may_set_level()?;
+        match Level::named(name) {
+            None => Err(Code::Invalid.into()),
+            Some(Level::Network) => Err(Code::NotSupported.into()),
+            Some(Level::Async | Level::Local | Level::Remote) => Ok(()),
+        }
+    }
+
+    /// Checks that the caller may set and remove levels.
+    ///
+    /// # Errors
+    /// `NotPermitted` unless the caller is root, or the user who serves the volume.
+    pub(super) fn expect_may_set_level(&self) -> Result<(), OpError> {
+        let uid = self.context.uid;
+        match uid == 0 || uid == rustix::process::geteuid().as_raw() {
+            true => Ok(()),
+            false => Err(Code::NotPermitted.into()),
+        }
+    }
+}
+
+/// Returns the outcome of a sync. If the level is not known, it waits for the mirror.
+fn at_level(level: Result<Level, Error>, reply: Reply, report: ErrorReport) -> Outcome {
+    match level {
+        Ok(Level::Async | Level::Local) => Outcome::WhenSafe(reply, report),
+        Ok(Level::Network | Level::Remote) | Err(_) => Outcome::WhenMirrored(reply, report),
+    }
+}

@@ -1,0 +1,274 @@
+//! The levels of files: what a sync waits for, who sets a level, and who is held back.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use pelago_server::{Options, Server, WhenCut};
+use pelago_wire::{
+    Bulk, Code, Context, Done, Error, Handle, Name, NewMode, OpenFlags, OpenId, Reply, Request,
+    WriteFlags, XattrFlags, xattr,
+};
+
+use super::image::ROOT;
+use super::sending::{World, options};
+use crate::harness::requests::{call, call_as, create, lookup, next_open, put, write};
+use crate::harness::rig::DEADLINE;
+
+/// A time after which a caller that needs not wait has its reply.
+const SOON: Duration = Duration::from_millis(300);
+const ADMIN: Context = Context::direct(0, 0);
+
+type Replied = Receiver<Result<Reply, Error>>;
+
+/// Begins a request. Its reply may come later.
+fn begin(server: &Server, request: Request, bytes: &[u8]) -> Replied {
+    let (sender, replies) = channel();
+    let later_sender = sender.clone();
+    let mut later = || -> Done {
+        let sender = later_sender.clone();
+        Box::new(move |reply| drop(sender.send(reply)))
+    };
+    let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Borrowed(bytes) };
+    if let Some(now) = server.service().ask(&Context::direct(10, 20), request, bulk, &mut later) {
+        sender.send(now).unwrap();
+    }
+    replies
+}
+
+fn begin_sync(server: &Server, open: OpenId) -> Replied {
+    begin(server, Request::Fsync { open, data_only: false }, &[])
+}
+
+fn set_level(server: &Server, who: &Context, node: Handle, level: &str) -> Result<(), Code> {
+    let request = Request::SetXattr {
+        node,
+        name: xattr::LEVEL.to_vec(),
+        value: level.as_bytes().to_vec(),
+        flags: XattrFlags::Any,
+        kill_setgid: false,
+    };
+    call_as(server, who, request, &[]).map(drop)
+}
+
+fn make_dir(server: &Server, dir: Handle, text: &str) -> Handle {
+    let name = Name::new(text.as_bytes()).unwrap();
+    let mode = NewMode::exactly(0o755);
+    match call(server, Request::MakeDir { dir, name, mode }, &[]).unwrap() {
+        Reply::Entry(entry) => entry.handle,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn has_reply(replies: &Replied) -> bool {
+    matches!(replies.recv_timeout(SOON), Ok(Ok(_)))
+}
+
+/// Returns the gate of the mirror's answers.
+fn gate(world: &World) -> Arc<Mutex<()>> {
+    Arc::clone(&world.place.lock().gate)
+}
+
+#[test]
+fn a_sync_of_level_remote_returns_when_the_mirror_has_it() {
+    let world = World::with(options());
+    world.mirrored();
+    let server = &world.server;
+    set_level(server, &ADMIN, ROOT, "remote").unwrap();
+    world.mirrored();
+    let (_, open) = create(server, ROOT, "file").unwrap();
+    let gate = gate(&world);
+    let closed = gate.lock();
+    write(server, open, 0, &[7; 100_000]).unwrap();
+    let replies = begin_sync(server, open);
+    let of_dir = begin(server, Request::FsyncDir { dir: ROOT, since: None }, &[]);
+    let node = lookup(server, ROOT, "file").unwrap().handle;
+    let synchronous = next_open();
+    let flags = OpenFlags { sync: true, ..OpenFlags::READ_WRITE };
+    call(server, Request::Open { node, flags, open: synchronous }, &[]).unwrap();
+    let end = Request::Write { open: synchronous, offset: 100_000, flags: WriteFlags::NONE };
+    let of_write = begin(server, end, &[8; 10]);
+    assert!(!has_reply(&replies) && !has_reply(&of_dir) && !has_reply(&of_write));
+    assert_eq!(server.mirror().unwrap().waiting, 3);
+    drop(closed);
+    for replies in [replies, of_dir, of_write] {
+        replies.recv_timeout(DEADLINE).unwrap().unwrap();
+    }
+    let names = world.place.lock().image.names();
+    assert!(names["file"][..100_000] == [7; 100_000] && names["file"][100_000..] == [8; 10]);
+}
+
+/// The nearest folder above a file that has a level decides, or the file itself; of several names
+/// the strongest one.
+#[test]
+fn a_level_is_that_of_the_nearest_folder() {
+    let world = World::with(options());
+    let server = &world.server;
+    world.mirrored();
+    let far = make_dir(server, ROOT, "far");
+    let near = make_dir(server, far, "near");
+    let below = make_dir(server, near, "below");
+    set_level(server, &ADMIN, far, "remote").unwrap();
+    set_level(server, &ADMIN, near, "local").unwrap();
+    let files = [(ROOT, "a"), (far, "b"), (near, "c"), (below, "d"), (below, "e"), (ROOT, "f")];
+    let opens = files.map(|(dir, text)| (create(server, dir, text).unwrap(), text));
+    let node = |text: &str| opens.iter().find(|(_, name)| *name == text).unwrap().0.0.handle;
+    set_level(server, &ADMIN, node("e"), "remote").unwrap();
+    let link = Request::Link { node: node("f"), dir: far, name: Name::new(b"linked").unwrap() };
+    call(server, link, &[]).unwrap();
+    world.mirrored();
+    let gate = gate(&world);
+    let closed = gate.lock();
+    opens.iter().for_each(|((_, open), _)| write(server, *open, 0, b"bytes").unwrap());
+    let replies = opens.map(|((_, open), text)| (begin_sync(server, open), text));
+    let waiting = replies.iter().filter(|(replies, _)| !has_reply(replies));
+    assert_eq!(waiting.map(|(_, text)| *text).collect::<Vec<_>>(), ["b", "e", "f"]);
+    drop(closed);
+    world.mirrored();
+    let renamed = Request::Rename {
+        from_dir: near,
+        from: Name::new(b"below").unwrap(),
+        to_dir: far,
+        to: Name::new(b"moved").unwrap(),
+        flags: pelago_wire::RenameFlags::default(),
+    };
+    call(server, renamed, &[]).unwrap();
+    let closed = gate.lock();
+    write(server, opens[3].0.1, 5, b"more").unwrap();
+    let moved = begin_sync(server, opens[3].0.1);
+    assert!(!has_reply(&moved), "its folder has moved below another level");
+    drop(closed);
+}
+
+#[test]
+fn only_root_and_the_user_of_the_volume_set_a_level_that_there_is() {
+    let world = World::with(options());
+    let server = &world.server;
+    put(server, ROOT, "file", b"bytes").unwrap();
+    let node = lookup(server, ROOT, "file").unwrap().handle;
+    let other = Context::direct(10, 20);
+    assert_eq!(set_level(server, &other, node, "async"), Err(Code::NotPermitted));
+    assert_eq!(set_level(server, &ADMIN, node, "Remote"), Err(Code::Invalid));
+    assert_eq!(set_level(server, &ADMIN, node, ""), Err(Code::Invalid));
+    assert_eq!(set_level(server, &ADMIN, node, "network"), Err(Code::NotSupported));
+    set_level(server, &ADMIN, node, "async").unwrap();
+    let remove = || Request::RemoveXattr { node, name: xattr::LEVEL.to_vec() };
+    assert_eq!(call_as(server, &other, remove(), &[]).err(), Some(Code::NotPermitted));
+    call_as(server, &ADMIN, remove(), &[]).unwrap();
+}
+
+#[test]
+fn a_sync_of_level_async_waits_for_no_disk() {
+    let never = Duration::from_hours(1);
+    let world = World::with(Options { sync_interval: never, ..options() });
+    let server = &world.server;
+    set_level(server, &ADMIN, ROOT, "async").unwrap();
+    let (_, open) = create(server, ROOT, "file").unwrap();
+    write(server, open, 0, &[1; 100_000]).unwrap();
+    let before = server.status().progress.safe;
+    call(server, Request::Fsync { open, data_only: false }, &[]).unwrap();
+    assert_eq!(server.status().progress.safe, before, "nothing became safe by it");
+}
+
+/// A level that is set before there is a mirror, or is left after it was given up.
+#[test]
+fn without_a_mirror_a_sync_of_level_remote_waits_for_the_disk_alone() {
+    let world = World::with(options());
+    let server = &world.server;
+    world.mirrored();
+    set_level(server, &ADMIN, ROOT, "remote").unwrap();
+    let (_, open) = create(server, ROOT, "file").unwrap();
+    let gate = gate(&world);
+    let closed = gate.lock();
+    let waiting = begin_sync(server, open);
+    assert!(!has_reply(&waiting));
+    std::thread::scope(|scope| {
+        let removed = scope.spawn(|| server.remove_mirror());
+        waiting.recv_timeout(DEADLINE).unwrap().unwrap();
+        drop(closed);
+        removed.join().unwrap().unwrap();
+    });
+    assert!(has_reply(&begin_sync(server, open)));
+    assert_eq!(server.status().progress.safe, server.status().progress.done);
+}
+
+#[test]
+fn a_mirror_that_is_silent_holds_a_sync_up_for_three_seconds() {
+    let world = World::with(options());
+    let server = &world.server;
+    world.mirrored();
+    set_level(server, &ADMIN, ROOT, "remote").unwrap();
+    world.mirrored();
+    let (_, open) = create(server, ROOT, "file").unwrap();
+    let gate = gate(&world);
+    let closed = gate.lock();
+    let begun = Instant::now();
+    begin_sync(server, open).recv_timeout(DEADLINE).unwrap().unwrap();
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(server.mirror().unwrap().is_cut_off);
+    assert!(has_reply(&begin_sync(server, open)), "the next one goes on at once");
+    drop(closed);
+    world.mirrored();
+    let back = Instant::now();
+    while server.mirror().unwrap().is_cut_off {
+        assert!(back.elapsed() < DEADLINE);
+        std::thread::yield_now();
+    }
+    let closed = gate.lock();
+    write(server, open, 0, b"bytes").unwrap();
+    assert!(!has_reply(&begin_sync(server, open)), "it waits for the mirror again");
+    drop(closed);
+}
+
+#[test]
+fn a_volume_that_is_to_wait_waits_for_a_mirror_that_is_cut_off() {
+    let world = World::with(Options { when_cut: WhenCut::Wait, ..options() });
+    let server = &world.server;
+    world.mirrored();
+    set_level(server, &ADMIN, ROOT, "remote").unwrap();
+    let (_, open) = create(server, ROOT, "file").unwrap();
+    let gate = gate(&world);
+    let closed = gate.lock();
+    let waits = begin_sync(server, open);
+    let begun = Instant::now();
+    while !server.mirror().unwrap().is_cut_off {
+        assert!(begun.elapsed() < DEADLINE);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!has_reply(&waits));
+    drop(closed);
+    waits.recv_timeout(DEADLINE).unwrap().unwrap();
+}
+
+/// Execution 27: replies are held back, no thread is, and a sync is not.
+#[test]
+fn a_writer_is_held_back_while_the_mirror_is_too_far_behind() {
+    const MIB: usize = 1 << 20;
+    let lag = Some(Duration::from_secs(1));
+    let world = World::with(Options { lag, ..options() });
+    let server = &world.server;
+    world.mirrored();
+    let (_, open) = create(server, ROOT, "file").unwrap();
+    world.mirrored();
+    let gate = gate(&world);
+    let closed = gate.lock();
+    let piece = vec![3; MIB];
+    let write_at = |number: u64| {
+        let offset = number * MIB as u64;
+        begin(server, Request::Write { open, offset, flags: WriteFlags::NONE }, &piece)
+    };
+    assert!(has_reply(&write_at(0)));
+    // It is older than the limit then.
+    std::thread::sleep(Duration::from_millis(1_300));
+    let held: Vec<_> = (1..20).map(write_at).collect();
+    assert!(!has_reply(&held[0]) && held.iter().all(|replies| replies.try_recv().is_err()));
+    let reading = Request::Read { open, offset: 0, size: 4096 };
+    assert!(has_reply(&begin(server, reading, &[])), "readers go on");
+    assert!(has_reply(&begin_sync(server, open)), "so does a sync");
+    drop(closed);
+    for replies in held {
+        replies.recv_timeout(DEADLINE).unwrap().unwrap();
+    }
+    assert_eq!(world.mirrored().names()["file"].len(), 20 * MIB);
+}
