@@ -6,7 +6,8 @@
 //! `{"version":1,"ask":"unmount","force":false}`,
 //! `"ask":"listen"` with `"at"`, `"ask":"invite"` with `"name"`, `"key"` and `"until"`,
 //! `"ask":"sites"`, `"ask":"leave"`, `"ask":"mirror"` with `"peer"`, `"ask":"end-mirror"`,
-//! `"ask":"wait-for-mirror"` with `"commit"`, `"ask":"make-safe"`,
+//! `"ask":"wait-for-mirror"` with `"commit"`, `"ask":"make-safe"`, `"ask":"hand-over"` with
+//! `"force"`, `"ask":"verify"` with `"begin"` and `"apply"`,
 //! `"ask":"credentials"` with `"name"`, `"ask":"issue"` with `"ino"` and, of a file, `"dir"` and
 //! `"name"`,
 //! `"ask":"promote"` with `"volume"`, `"ask":"conflicts"` with `"inode"`, or `"ask":"drop-kept"`
@@ -26,12 +27,14 @@ pub(crate) use ask::{AskError, Conversation, ask, ask_status, server_pid};
 pub(crate) use reply::ControlReply;
 pub(crate) use serve::Control;
 pub(crate) use sites::{SiteLine, SitesReport};
+pub(crate) use verified::VerifiedReport;
 
 mod ask;
 mod conflicts;
 mod reply;
 mod serve;
 mod sites;
+mod verified;
 
 /// The version of the protocol.
 const PROTOCOL: u64 = 1;
@@ -96,6 +99,18 @@ pub(crate) enum Request {
     },
     /// Give up the mirror of the volume.
     EndMirror,
+    /// Compare the mirror with the volume, or say how far that is.
+    Verify {
+        /// Begin a comparison, unless one is under way.
+        begin: bool,
+        /// Send what differs again.
+        apply: bool,
+    },
+    /// Make the mirror of the volume its primary, and stop.
+    HandOver {
+        /// Unmount even if the mount is in use.
+        force: bool,
+    },
     /// Wait for a moment until the mirror has all changes that are done.
     WaitForMirror {
         /// The group commit before which the changes were done; `None` means all changes up to now.
@@ -152,6 +167,12 @@ impl Request {
                 json!({ "version": PROTOCOL, "ask": "mirror", "peer": peer })
             }
             Self::EndMirror => json!({ "version": PROTOCOL, "ask": "end-mirror" }),
+            Self::Verify { begin, apply } => json!({
+                "version": PROTOCOL, "ask": "verify", "begin": begin, "apply": apply
+            }),
+            Self::HandOver { force } => {
+                json!({ "version": PROTOCOL, "ask": "hand-over", "force": force })
+            }
             Self::WaitForMirror { commit } => {
                 json!({ "version": PROTOCOL, "ask": "wait-for-mirror", "commit": commit })
             }
@@ -199,6 +220,10 @@ impl Request {
             }
             Some("listen") => Ok(Self::Listen { at: object["at"].as_str().map(str::to_owned) }),
             Some("end-mirror") => Ok(Self::EndMirror),
+            Some("verify") => {
+                Ok(Self::Verify { begin: object["begin"] == true, apply: object["apply"] == true })
+            }
+            Some("hand-over") => Ok(Self::HandOver { force: object["force"] == true }),
             Some("wait-for-mirror") => {
                 Ok(Self::WaitForMirror { commit: object["commit"].as_u64() })
             }
@@ -258,6 +283,8 @@ mod tests {
             Request::Mirror { .. } | Request::EndMirror => ControlReply::MirrorSet,
             Request::WaitForMirror { .. } => ControlReply::Mirrored { commit: 1, done: true },
             Request::MakeSafe => ControlReply::MadeSafe,
+            Request::HandOver { .. } => ControlReply::HandedOver { reign: 2 },
+            Request::Verify { .. } => ControlReply::Verified(None),
             Request::Promote { .. } => ControlReply::Promoted(PromotedReport::sample()),
         };
         Control::open(&Folder::open(dir).unwrap(), Arc::new(handler)).unwrap()
@@ -279,13 +306,15 @@ mod tests {
         let conflict = Request::Conflicts { inode: Some(9) };
         let drop = Request::DropKept { node: 1 << 48 | 7 };
         let safe = Request::MakeSafe;
+        let over = Request::HandOver { force: true };
+        let verify = Request::Verify { begin: true, apply: false };
         let own = Request::Credentials { name: None };
         let folder = Request::Issue { ino: 7, file: None };
         let file = FileName { dir: 7, name: "a%20b".to_owned() };
         let file = Request::Issue { ino: 8, file: Some(file) };
         let all = [
             status, unmount, listen, invite, sites, leave, promote, mirror, wait, end, own, folder,
-            file, conflicts, conflict, drop, safe,
+            file, conflicts, conflict, drop, safe, over, verify,
         ];
         for request in all {
             let line = request.to_json().to_string();

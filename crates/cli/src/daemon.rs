@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pelago_client::Files;
 use pelago_http::HttpServer;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
@@ -45,6 +46,7 @@ use sessions::Doors;
 mod conflicts;
 pub(crate) mod errors;
 mod events;
+mod handover;
 mod http;
 pub(crate) mod listening;
 mod mirror;
@@ -196,8 +198,10 @@ impl Daemon {
         let outlives = is_asked || parts.mount.is_none();
         let guarded = parts.mount.as_ref().zip(parts.guard.as_deref());
         events.wait(guarded.map(|(mount, guard)| Watched { mount, guard }), outlives, tell)?;
+        let answers = control.answers();
         drop(control);
-        let Served { server, mount, guard, doors, http, neighbours, .. } = parts;
+        let Served { server, mount, guard, doors, http, neighbours, handing_over, .. } = parts;
+        drop(handing_over.lock());
         drop(http);
         doors.sessions.stop();
         server.flush_sites();
@@ -208,6 +212,8 @@ impl Daemon {
             guard.end();
         }
         drop(mount);
+        // The command that has handed the volume over learns of it.
+        answers.wait();
         stopped.map_err(errors::stop_failed)
     }
 }
@@ -226,6 +232,8 @@ struct Served {
     passthrough: Passthrough,
     indexing: Indexing,
     dir: PathBuf,
+    /// Held while the volume is handed over to its mirror: the server is stopped after that.
+    handing_over: Arc<Mutex<()>>,
 }
 
 impl Served {
@@ -264,6 +272,7 @@ impl Served {
             passthrough: plan.passthrough,
             indexing: plan.indexing,
             dir: plan.dir.clone(),
+            handing_over: Arc::default(),
         })
     }
 
@@ -298,6 +307,8 @@ impl Served {
             Request::DropKept { node } => conflicts::drop_kept(server, node),
             Request::Mirror { peer } => mirror::set(self, folder, &peer),
             Request::EndMirror => mirror::end(server),
+            Request::HandOver { force } => self.hand_over(force, stop),
+            Request::Verify { begin, apply } => mirror::verify(server, begin, apply),
             Request::WaitForMirror { commit } => mirror::wait(server, commit),
             Request::MakeSafe => mirror::make_safe(server),
             Request::Promote { .. } => ControlReply::Failed(

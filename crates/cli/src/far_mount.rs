@@ -184,6 +184,8 @@ impl Parts {
             | Request::EndMirror
             | Request::WaitForMirror { .. }
             | Request::MakeSafe
+            | Request::HandOver { .. }
+            | Request::Verify { .. }
             | Request::Promote { .. } => {
                 ControlReply::Failed("this process mounts a volume that another serves".to_owned())
             }

@@ -114,6 +114,7 @@ fn run(verb: Verb) -> Outcome<ExitCode> {
         Verb::Key(args) => verbs::key::run(&args),
         Verb::Site(args) => verbs::site::run(&args),
         Verb::Wait(args) => verbs::wait::run(&args),
+        Verb::Verify(args) => verbs::verify::run(&args),
         Verb::Join(args) => verbs::join::run(args),
         Verb::Conflicts(args) => verbs::conflicts::run(&args),
         Verb::Share(args) => verbs::share::run(&args),

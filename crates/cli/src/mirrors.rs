@@ -147,7 +147,9 @@ fn open_control(folder: &Folder, kept: Kept, events: &Events) -> Outcome<Control
         | Request::Credentials { .. }
         | Request::Issue { .. }
         | Request::WaitForMirror { .. }
-        | Request::MakeSafe => {
+        | Request::MakeSafe
+        | Request::HandOver { .. }
+        | Request::Verify { .. } => {
             ControlReply::Failed("this process keeps mirrors, and serves no volume".to_owned())
         }
     };

@@ -24,6 +24,7 @@ pub(crate) mod status;
 pub(crate) mod tag;
 pub(crate) mod unmount;
 pub(crate) mod up;
+pub(crate) mod verify;
 pub(crate) mod version;
 pub(crate) mod wait;
 
@@ -61,7 +62,8 @@ Work on it in several offices:
   join       Join a volume of another office, by the ticket that it has printed
 
 Keep it safe elsewhere:
-  wait       Wait until what was done is at the mirror too
+  wait       Wait until what was done is safe here, or at the mirror too
+  verify     Compare the mirror with the volume; --apply repairs it
 
 Maintain it:
   check      Check an unmounted volume for damage (fsck); --apply repairs it
@@ -103,6 +105,7 @@ pub(crate) enum Verb {
     Log(log::Args),
     Site(site::Args),
     Wait(wait::Args),
+    Verify(verify::Args),
     Join(join::Args),
     Conflicts(conflicts::Args),
     Key(key::Args),
@@ -131,6 +134,7 @@ impl Verb {
             Self::Log(args) => args.json,
             Self::Site(args) => args.json(),
             Self::Wait(args) => args.json,
+            Self::Verify(args) => args.json,
             Self::Join(args) => args.json,
             Self::Conflicts(args) => args.json,
             Self::Key(args) => args.json(),

@@ -132,6 +132,15 @@ impl ContentChanges {
         self.inner.lock().has_more
     }
 
+    /// Returns whether a content file has changed since the cut that the mirror has.
+    #[must_use]
+    pub fn is_changed(&self, key: ContentKey) -> bool {
+        let inner = self.inner.lock();
+        inner.has_more
+            || inner.files.contains_key(&key)
+            || inner.cut.as_ref().is_some_and(|cut| cut.size(key).is_some())
+    }
+
     /// Returns the number of changed bytes that were not read, and the memory of the records.
     #[must_use]
     pub fn risk(&self) -> ContentRisk {

@@ -270,6 +270,11 @@ impl OpenFiles {
         }
     }
 
+    /// Has the mirror get all of a content file again.
+    pub fn mirror_again(&self, ino: InodeId, generation: Generation, size: u64) {
+        self.changes.note((ino, generation), &(0..size), size);
+    }
+
     /// Records that a content file is about to lose its name.
     pub fn content_goes(&self, ino: InodeId, generation: Generation) {
         self.changes.hand_over((ino, generation), &self.disk.content);

@@ -12,7 +12,8 @@ pub use background::{WorkerState, WorkerStatus};
 pub use copies::CopyStatus;
 pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes, most_facts};
 pub use mirror::{
-    Commit, ConnectMirror, MirrorPhase, MirrorProgress, Offer, OnReplaced, SetMirrorError, WhenCut,
+    Commit, ConnectMirror, HandOverError, MirrorPhase, MirrorProgress, Offer, OnReplaced,
+    SetMirrorError, Verified, WhenCut,
 };
 pub use mirrors::{MirrorError, MirrorStatus, MirrorStore, Promoted, has_mirrors};
 pub use ownership::OnLost;

@@ -27,10 +27,13 @@ use pelago_wire::mirror::{CloseLink, GroupState, LinkError, MirrorLink, PrimaryR
 use pelago_wire::{Code, Error, Time, limits};
 
 use backlog::Backlog;
+use handover::HandOver;
 use waits::Waits;
 
 pub use error::SetMirrorError;
+pub use handover::HandOverError;
 pub use status::{MirrorPhase, MirrorProgress};
+pub use verify::Verified;
 pub use waits::WhenCut;
 
 mod backlog;
@@ -38,10 +41,13 @@ mod copy;
 mod course;
 mod error;
 mod group;
+mod handover;
 mod levels;
 mod resync;
 mod sender;
+mod slices;
 mod status;
+mod verify;
 mod waits;
 
 /// A function that connects to the mirror at this address, `KEY@HOST:PORT`, and offers it this
@@ -113,6 +119,12 @@ struct State {
     mirrored: u64,
     /// The newest group commit for which a caller waits.
     awaited: u64,
+    /// The volume is to be handed over to the mirror, which has everything.
+    hand_over: Option<HandOver>,
+    /// A verification that is to begin; whether what differs is sent again.
+    wanted_verification: Option<bool>,
+    /// The state of the last verification.
+    verified: Option<Verified>,
     /// Ends the connection, so that the sender stops waiting for the mirror.
     close: Option<CloseLink>,
     /// The rows that are being sent.
@@ -162,6 +174,9 @@ impl Mirror {
             commits: 0,
             mirrored: 0,
             awaited: 0,
+            hand_over: None,
+            wanted_verification: None,
+            verified: None,
             close: None,
             under_way: RowRisk::default(),
             waits,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pelago_store::folder::Folder;
 use pelago_store::rows::MirrorRole;
-use pelago_store::volume::{Volume, VolumeError, VolumeId};
+use pelago_store::volume::VolumeId;
 use pelago_wire::mirror::{Groups, MirrorSays, Mirrors, OfferRefused, PrimaryRun};
 use pelago_wire::{Time, limits};
 
@@ -31,6 +31,7 @@ mod connection;
 mod error;
 mod image;
 mod promoted;
+mod promotion;
 mod slot;
 
 /// The name of the folder of the mirrors, in the folder of their server.
@@ -138,27 +139,7 @@ impl MirrorStore {
         // The connection of the primary ends with its next message.
         slot.next_turn();
         let mut state = slot.state.lock();
-        let path = slot.path();
-        if let Some(reign) = promoted::read(&self.folders.spool, volume)? {
-            return complete(&slot, reign);
-        }
-        slot.settle(&mut state)?;
-        let image = state.image.take().ok_or_else(missing)?;
-        let row = image.known_row()?;
-        let (reign, number) = match row.role {
-            MirrorRole::Mirror => (image.make_primary(&row)?, Some(row.number)),
-            MirrorRole::Primary | MirrorRole::Replaced => (row.reign, None),
-        };
-        let mut opened = image.close()?;
-        promoted::write(&self.folders.spool, volume, reign)?;
-        opened.set_primary()?;
-        drop(opened);
-        state.spool.clear()?;
-        let cut = slot.shown().cut;
-        slot.show(|shown| shown.promoted = Some(reign));
-        slot.show_connected(false);
-        tracing::warn!(%volume, reign, "the mirror is the primary of its volume from now on");
-        Ok(Promoted { volume, reign, number, cut, path })
+        slot.promote(&mut state)
     }
 
     /// Ends all connections with their next message, and closes each mirror after it has carried
@@ -268,24 +249,6 @@ impl<E: Into<MirrorError>> From<E> for Refusal {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
-}
-
-/// Completes a promotion that has written its file.
-fn complete(slot: &Slot, reign: u64) -> Result<Promoted, MirrorError> {
-    let volume = slot.volume;
-    let path = slot.path();
-    let promoted = || MirrorError::Promoted { path: path.clone(), reign };
-    let mut opened = match Volume::open_mirror(&path) {
-        // A server serves the folder.
-        Err(VolumeError::InUse { .. }) => return Err(promoted()),
-        opened => opened?,
-    };
-    if !opened.format().is_not_primary() {
-        return Err(promoted());
-    }
-    opened.set_primary()?;
-    slot.show(|shown| shown.promoted = Some(reign));
-    Ok(Promoted { volume, reign, number: None, cut: None, path })
 }
 
 fn status(volume: VolumeId, shown: Shown) -> MirrorStatus {

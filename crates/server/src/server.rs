@@ -23,7 +23,10 @@ use pelago_wire::{
 
 use crate::copies::CopyStatus;
 use crate::memory::MemoryUse;
-use crate::mirror::{Commit, ConnectMirror, Mirror, MirrorProgress, OnReplaced, SetMirrorError};
+use crate::mirror::{
+    Commit, ConnectMirror, HandOverError, Mirror, MirrorProgress, OnReplaced, SetMirrorError,
+    Verified,
+};
 use crate::ownership::{OnLost, Ownership};
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
@@ -392,6 +395,18 @@ impl Server {
         self.mirror.wait(commit, patience)
     }
 
+    /// Begins to compare the mirror with the volume. With `repairs` what differs is sent again.
+    /// Returns false if a comparison is under way already.
+    pub fn verify_mirror(&self, repairs: bool) -> bool {
+        self.mirror.begin_verification(repairs)
+    }
+
+    /// Returns the state of the last comparison; `None` if there was none in this run.
+    #[must_use]
+    pub fn verified(&self) -> Option<Verified> {
+        self.mirror.verified()
+    }
+
     /// Makes all that is done safe on this machine, as `sync(2)` does.
     ///
     /// # Errors
@@ -497,6 +512,47 @@ impl Server {
         if std::mem::replace(&mut running.stopped, true) {
             return Ok(());
         }
+        let saved = self.stop_requests();
+        self.mirror.stop(LAST_GROUP_TIMEOUT);
+        self.end(&mut running, saved)
+    }
+
+    /// Waits, for at most `patience`, until the mirror of the volume has everything that is done.
+    /// The server goes on.
+    ///
+    /// # Errors
+    /// [`HandOverError::NoMirror`], [`HandOverError::Behind`].
+    pub fn catch_up_mirror(&self, patience: Duration) -> Result<(), HandOverError> {
+        self.mirror.catch_up(patience)
+    }
+
+    /// Stops the server as [`Server::stop`] does, and makes the mirror the primary, which has
+    /// everything then. Returns its reign.
+    ///
+    /// # Errors
+    /// [`HandOverError`]. The server has stopped nevertheless, and the volume can be served again
+    /// here, unless the mirror became the primary and its answer was lost: the next start hears of
+    /// that.
+    pub fn hand_over(&self, patience: Duration) -> Result<u64, HandOverError> {
+        let not_stopped = |why: &dyn std::fmt::Display| HandOverError::NotStopped(why.to_string());
+        let mut running = self.running.lock();
+        if std::mem::replace(&mut running.stopped, true) {
+            return Err(not_stopped(&"it was stopped before"));
+        }
+        let saved = self.stop_requests();
+        let handed_over = match &saved {
+            Ok(()) => self.mirror.hand_over(patience),
+            Err(error) => Err(not_stopped(error)),
+        };
+        self.mirror.stop(Duration::ZERO);
+        let ended = self.end(&mut running, saved);
+        let reign = handed_over?;
+        ended.map_err(|error| not_stopped(&error))?;
+        Ok(reign)
+    }
+
+    /// Stops all requests and workers, and makes everything safe.
+    fn stop_requests(&self) -> Result<(), StopError> {
         if let Some(ownership) = &self.core.ownership {
             ownership.begin_stop();
             let is_reported = self.core.grace.is_over() && !self.opens.has_untold_errors();
@@ -509,8 +565,11 @@ impl Server {
         self.core.host.stop_workers();
         self.core.sites.stop_copies();
         self.replaced.release_all();
-        let saved = self.save_all();
-        self.mirror.stop(LAST_GROUP_TIMEOUT);
+        self.save_all()
+    }
+
+    /// Ends the group commit, and closes the volume: as clean if everything was made safe.
+    fn end(&self, running: &mut Running, saved: Result<(), StopError>) -> Result<(), StopError> {
         self.core.host.stop_commits();
         let Some(open) = running.volume.take() else { return saved };
         match saved {

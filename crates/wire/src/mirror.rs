@@ -159,6 +159,9 @@ pub enum GroupPart {
     Blocks(ComparedBlocks),
     /// The primary lives; answered by [`MirrorSays::Pong`].
     Ping,
+    /// The primary has stopped, and everything that it did is in the groups before: the mirror is
+    /// to be the primary. Answered by [`MirrorSays::Promoted`].
+    HandOver,
 }
 
 /// A message of the mirror.
@@ -187,6 +190,9 @@ pub enum MirrorSays {
     Failed(String),
     /// The answer to a question: whether each thing that it names differs, in its order.
     Differ(Vec<bool>),
+    /// The answer to [`GroupPart::HandOver`]: it is the primary from now on, with the reign of the
+    /// message.
+    Promoted,
 }
 
 const OFFER: u8 = 0;
@@ -203,12 +209,14 @@ const RANGE: u8 = 10;
 const COMPARE: u8 = 11;
 const CONTENTS: u8 = 12;
 const BLOCKS: u8 = 13;
+const HAND_OVER: u8 = 14;
 
 const READY: u8 = 0;
 const SAFE: u8 = 1;
 const PONG: u8 = 2;
 const FAILED: u8 = 3;
 const DIFFER: u8 = 4;
+const PROMOTED: u8 = 5;
 
 /// The greatest part: a row beside as many others as fit, or bytes with their offset.
 const MOST_PART: usize = 1 + limits::GROUP_BYTES + 7 + limits::ROW_KEY_BYTES + limits::ROW_BYTES;
@@ -287,6 +295,7 @@ impl GroupPart {
             }
             Self::Abort => out.push(ABORT),
             Self::Ping => out.push(PING),
+            Self::HandOver => out.push(HAND_OVER),
         }
         if out.len() > limits::FRAME_BODY_BYTES { Err(Code::TooBig.into()) } else { Ok(out) }
     }
@@ -367,6 +376,7 @@ impl GroupPart {
             END => Self::End { sum: u64::take(from.at("End.sum"))? },
             ABORT => Self::Abort,
             PING => Self::Ping,
+            HAND_OVER => Self::HandOver,
             number => return Err(from.unknown(number.into())),
         };
         from.finish("Group")?;
@@ -437,6 +447,7 @@ impl GroupState {
             MirrorSays::Ready => (READY, ""),
             MirrorSays::Safe => (SAFE, ""),
             MirrorSays::Pong => (PONG, ""),
+            MirrorSays::Promoted => (PROMOTED, ""),
             MirrorSays::Failed(text) => (FAILED, text.as_str()),
             MirrorSays::Differ(_) => (DIFFER, ""),
         };
@@ -467,6 +478,7 @@ impl GroupState {
             READY => MirrorSays::Ready,
             SAFE => MirrorSays::Safe,
             PONG => MirrorSays::Pong,
+            PROMOTED => MirrorSays::Promoted,
             FAILED => MirrorSays::Failed(text),
             DIFFER => MirrorSays::Differ(compare::take_bits(from.at("GroupState.differ"))?),
             number => return Err(from.at("GroupState.says").unknown(number.into())),
@@ -591,6 +603,7 @@ mod tests {
             GroupPart::End { sum: 5 },
             GroupPart::Abort,
             GroupPart::Ping,
+            GroupPart::HandOver,
         ]
     }
 
@@ -667,6 +680,7 @@ mod tests {
             MirrorSays::Ready,
             MirrorSays::Safe,
             MirrorSays::Pong,
+            MirrorSays::Promoted,
             MirrorSays::Failed("the disk is full".to_owned()),
             MirrorSays::Differ(vec![true, false, false, false, false, false, false, false, true]),
             MirrorSays::Differ(Vec::new()),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{ConflictsReport, SitesReport};
+use super::{ConflictsReport, SitesReport, VerifiedReport};
 use crate::status_report::{
     FarReport, FromJson, MirrorsReport, PromotedReport, StandbyReport, UpReport,
 };
@@ -29,6 +29,13 @@ pub(crate) enum ControlReply {
     MirrorSet,
     /// To `make-safe`: all that was done is safe on this machine.
     MadeSafe,
+    /// To `verify`: how far it is; `None` if nothing was compared in this run.
+    Verified(Option<VerifiedReport>),
+    /// To `hand-over`: the mirror is the primary, and this process stops.
+    HandedOver {
+        /// The reign of the mirror.
+        reign: u64,
+    },
     /// To `wait-for-mirror`: the state of the mirror.
     Mirrored {
         /// The group commit: the mirror is to have all changes that were done before it.
@@ -71,6 +78,9 @@ impl ControlReply {
             Self::Promoted(report) => report.to_json(),
             Self::MirrorSet => json!({ "mirror": "set" }),
             Self::MadeSafe => json!({ "safe": true }),
+            Self::Verified(None) => json!({ "verified": null, "ask": "verify" }),
+            Self::Verified(Some(report)) => report.to_json(),
+            Self::HandedOver { reign } => json!({ "handed_over": reign }),
             Self::Mirrored { commit, done } => json!({ "mirrored": done, "commit": commit }),
             Self::Unmounted(point) => json!({ "unmounted": point.to_string_lossy() }),
             Self::Busy(point) => json!({ "busy": point.to_string_lossy() }),
@@ -100,6 +110,15 @@ impl ControlReply {
         }
         if object["mirror"] == "set" {
             return Some(Self::MirrorSet);
+        }
+        if object["ask"] == "verify" {
+            return Some(Self::Verified(None));
+        }
+        if object["verified"].is_boolean() {
+            return VerifiedReport::from_json(&object).map(|report| Self::Verified(Some(report)));
+        }
+        if let Some(reign) = object["handed_over"].as_u64() {
+            return Some(Self::HandedOver { reign });
         }
         if object["safe"] == true {
             return Some(Self::MadeSafe);

@@ -31,7 +31,7 @@ pub(crate) struct Control {
 
 /// The number of requests that were received and not answered yet. Its lock is a leaf.
 #[derive(Default)]
-struct InFlight {
+pub(crate) struct InFlight {
     count: Mutex<usize>,
     none: Condvar,
 }
@@ -47,6 +47,13 @@ impl Control {
         let serve = move || accept(&listener, &handler, &counter);
         thread::Builder::new().name("control".to_owned()).spawn(serve)?;
         Ok(Self { folder: folder.clone(), in_flight })
+    }
+}
+
+impl Control {
+    /// Returns the requests that are not answered yet.
+    pub(crate) fn answers(&self) -> Arc<InFlight> {
+        Arc::clone(&self.in_flight)
     }
 }
 
@@ -71,7 +78,7 @@ impl InFlight {
     }
 
     /// Waits until all are answered, for at most [`IO_TIMEOUT`].
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let mut count = self.count.lock();
         let deadline = Instant::now() + IO_TIMEOUT;
         while *count > 0 && !self.none.wait_until(&mut count, deadline).timed_out() {}

@@ -14,9 +14,11 @@ use pelago_wire::mirror::{GroupState, LinkError, MirrorLink};
 use super::Served;
 use super::events::Stop;
 use super::neighbours::key_of;
-use crate::control::ControlReply;
+use crate::control::{ControlReply, VerifiedReport};
 use crate::status_report::MirrorLine;
 
+/// The answer of a volume without a mirror.
+const NO_MIRROR: &str = "the volume has no mirror: `pelago site mirror`";
 /// The longest time for which one request waits for the mirror; the command repeats the request.
 const WAIT: Duration = Duration::from_secs(2);
 
@@ -87,10 +89,21 @@ pub(super) fn wait(server: &Server, commit: Option<u64>) -> ControlReply {
     match waited {
         Ok((commit, done)) => ControlReply::Mirrored { commit: commit.0, done },
         Err(error) if error.code == Code::NotSupported => {
-            ControlReply::Failed("the volume has no mirror: `pelago site mirror`".to_owned())
+            ControlReply::Failed(NO_MIRROR.to_owned())
         }
         Err(error) => ControlReply::Failed(error.to_string()),
     }
+}
+
+/// Begins to compare the mirror with the volume, or says how far that is.
+pub(super) fn verify(server: &Server, begin: bool, apply: bool) -> ControlReply {
+    if begin && server.mirror().is_none() {
+        return ControlReply::Failed(NO_MIRROR.to_owned());
+    }
+    if begin && !server.verify_mirror(apply) {
+        return ControlReply::Failed("the mirror is being compared already".to_owned());
+    }
+    ControlReply::Verified(server.verified().map(VerifiedReport::from))
 }
 
 /// Makes all that is done safe on this machine.

@@ -238,6 +238,7 @@ impl Process {
             passthrough: Passthrough::Never,
             indexing: pelago_server::Indexing::Never,
             dir: self.plan.dir.clone(),
+            handing_over: Arc::default(),
         };
         tracing::info!(store = %self.plan.store.display(), "this server owns the volume");
         *self.role.lock() = Role::Owns(Box::new(served));
@@ -367,6 +368,8 @@ impl Process {
             | Request::EndMirror
             | Request::WaitForMirror { .. }
             | Request::MakeSafe
+            | Request::HandOver { .. }
+            | Request::Verify { .. }
             | Request::Credentials { .. }
             | Request::Issue { .. }
             | Request::Promote { .. } => {

@@ -37,9 +37,13 @@ served with `--passthrough never`, now; later starts see to that themselves. If 
 `pelago site promote` makes the mirror the volume.";
 
 const PROMOTE: &str = "\
-For when the primary of a volume is gone. What it did after the last group that the mirror has is \
-lost, and if it lives, there are two primaries until it hears of the promotion. Stop it first, if \
-that is possible.";
+Without PATH, on the machine of a volume that is up: its mirror gets the last changes and becomes \
+the primary, and this one stops. Nothing is lost. To go back, make this site the mirror of the \
+other one, and do the same there.
+
+With PATH and --force, at the mirror: for when the primary is gone. What it did after the last \
+group that the mirror has is lost, and if it lives, there are two primaries until it hears of the \
+promotion. Stop it first, if that is possible.";
 
 /// The longest time of a departure, for which the first office may have to wait for its disk.
 const DEPARTURE: Duration = Duration::from_secs(60);
@@ -124,10 +128,14 @@ struct MirrorArgs {
 #[derive(Debug, clap::Args)]
 struct PromoteArgs {
     /// The folder of the mirror, DIR/mirrors/VOLUME
-    path: PathBuf,
-    /// Promote it although its primary may live, and may have done more
+    path: Option<PathBuf>,
+    /// At the mirror: promote it although its primary may live, and may have done more. Without
+    /// PATH: unmount the volume although it is in use
     #[arg(long)]
     force: bool,
+    /// The folder of the volume, which is up on this machine
+    #[arg(short = 'V', long, value_name = "DIR", conflicts_with = "path")]
+    volume: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -305,7 +313,44 @@ fn mirror(args: &MirrorArgs) -> Outcome<()> {
 }
 
 fn promote(args: &PromoteArgs) -> Outcome<()> {
-    let path = locate::absolute(&args.path)?;
+    match &args.path {
+        Some(path) => promote_mirror(args, path),
+        None => hand_over(args),
+    }
+}
+
+/// Makes the mirror of a volume that is up its primary.
+fn hand_over(args: &PromoteArgs) -> Outcome<()> {
+    let dir = locate::find(args.volume.as_deref(), None)?.dir;
+    let failed = |exit, why| Failure::new(exit, SiteError::NotPromoted(why));
+    let reign = match ask(&dir, Request::HandOver { force: args.force }, PROMOTION) {
+        Ok((ControlReply::HandedOver { reign }, _)) => reign,
+        Ok((ControlReply::Busy(point), _)) => {
+            let why = format!("{} is in use", point.display());
+            return Err(failed(Exit::Failed, why).hint("close its files, or add --force"));
+        }
+        Ok(_) => return Err(failed(Exit::Failed, "its process gives another answer".to_owned())),
+        Err(AskError::NotUp) => {
+            return Err(Failure::new(Exit::NotFound, SiteError::NotUp)
+                .hint("start it with `pelago up`, or name the folder of a mirror"));
+        }
+        Err(AskError::Refused { says }) => return Err(failed(Exit::Failed, says)),
+        Err(error) => return Err(failed(Exit::Unreachable, error.to_string())),
+    };
+    match args.json {
+        true => output::print_json(&json!({
+            "version": json::VERSION, "handed_over": dir.to_string_lossy(), "reign": reign
+        })),
+        false => output::print(&format!(
+            "handed    {} to its mirror (reign {reign}), which has everything\n\
+             next      there: `pelago up DIR/mirrors/VOLUME`\n",
+            dir.display()
+        )),
+    }
+}
+
+fn promote_mirror(args: &PromoteArgs, path: &Path) -> Outcome<()> {
+    let path = locate::absolute(path)?;
     let no_mirror = || {
         Failure::new(Exit::NotFound, SiteError::NoMirror(path.clone()))
             .hint("name DIR/mirrors/VOLUME; `pelago status DIR` lists the volumes")
@@ -318,8 +363,10 @@ fn promote(args: &PromoteArgs) -> Outcome<()> {
         return Err(no_mirror());
     }
     if !args.force {
-        return Err(Failure::new(Exit::Usage, SiteError::NeedsForce)
-            .hint("stop the primary if that is possible; then the same command with --force"));
+        return Err(Failure::new(Exit::Usage, SiteError::NeedsForce).hint(
+            "if the primary lives, run `pelago site promote` there, and nothing is lost; if \
+                   it is gone, the same command with --force",
+        ));
     }
     let not_promoted = |exit, why| Failure::new(exit, SiteError::NotPromoted(why));
     let report = match ask(dir, Request::Promote { volume: volume.to_string() }, PROMOTION) {

@@ -106,6 +106,11 @@ impl Sites {
     /// tree.
     fn burn(&self) -> PathBuf {
         kill(self.primary());
+        self.promote()
+    }
+
+    /// Promotes the mirror, checks and mounts it. Returns its tree.
+    fn promote(&self) -> PathBuf {
         let promoted = self.there.types(typed(PROMOTE)).out;
         assert!(promoted.contains("reign 2"), "{promoted}");
         let image = self.image();
@@ -449,4 +454,84 @@ fn what_cannot_be_a_mirror_is_refused_with_one_line() {
     assert_eq!(late.code, Some(8), "{late:?}");
     sites.lab.network.join(&sites.there);
     sites.wait();
+}
+
+/// The site is left as planned, and taken up again: nothing is lost either way, and the mirror is
+/// proved equal in between.
+#[test]
+fn a_volume_is_handed_over_and_comes_back() {
+    let Some(sites) = Sites::new() else { return };
+    let tree = sites.tree();
+    tried(&sites.home, "cd ~/pelago/files && mkdir a && seq 100000 > a/large && echo x > a/small")
+        .expect_success();
+    sites.wait();
+    let verified = sites.home.types("pelago verify ~/pelago/files").out;
+    assert!(verified.starts_with("equal"), "{verified}");
+    let busy = tried(&sites.home, "cd ~/pelago/files && pelago site promote -V ~/pelago");
+    assert!(busy.err.contains("is in use"), "{busy:?}");
+    tried(&sites.home, "echo last > ~/pelago/files/last").expect_success();
+    let before = sums(&sites.home, &tree);
+    let handed = sites.home.types("pelago site promote -V ~/pelago").out;
+    assert!(handed.contains("reign 2"), "{handed}");
+    let again = tried(&sites.home, typed(UP));
+    assert!(again.err.contains("is not the primary of its volume"), "{again:?}");
+
+    let image = sites.image();
+    let line = format!("pelago up {} --detach --passthrough never", image.display());
+    sites.there.types(&line);
+    let status = sites.there.types(&format!("pelago status {} --json", image.display()));
+    sites.lab.ends(pid_of(&status.json()));
+    assert_eq!(sums(&sites.there, &image.join("files")), before);
+    tried(&sites.there, &format!("echo there > {}/files/there", image.display())).expect_success();
+
+    // The way back: the first site keeps the mirror now.
+    sites.home.types(&typed(KEEP).replace("127.0.0.1", &sites.home.address));
+    sites.lab.ends(pid_of(&sites.home.types("pelago status ~/mirrors --json").json()));
+    let key = sites.there.types(&format!("pelago key show -V {}", image.display())).out;
+    sites.home.types(&format!("pelago key allow {} -V ~/mirrors", key.trim()));
+    let keeper = sites.home.types("pelago key show -V ~/mirrors").out;
+    let at = format!("{}@{}:7442", keeper.trim(), sites.home.address);
+    sites.there.types(&format!("pelago site mirror {at} -V {}", image.display()));
+    sites.there.types(&format!("pelago wait {}/files --level remote", image.display()));
+    let after = sums(&sites.there, &image.join("files"));
+    let handed = sites.there.types(&format!("pelago site promote -V {}", image.display())).out;
+    assert!(handed.contains("reign 3"), "{handed}");
+    sites.home.types("pelago up ~/mirrors/mirrors/* --detach");
+    let status = sites.home.types("pelago status ~/mirrors/mirrors/* --json");
+    sites.lab.ends(pid_of(&status.json()));
+    let back = fs::read_dir(sites.home.home.join("mirrors/mirrors")).unwrap();
+    let back = back.last().unwrap().unwrap().path();
+    assert_eq!(sums(&sites.home, &back.join("files")), after);
+    sites.logs_are_quiet();
+}
+
+/// `fsync` of level *remote* is at the mirror when it returns, and goes on while the line is cut.
+#[test]
+fn what_a_program_has_synced_at_level_remote_is_at_the_mirror() {
+    let Some(sites) = Sites::new() else { return };
+    sites.wait();
+    sites.home.types("setfattr -n user.pelago.level -v remote ~/pelago/files");
+    let sync = |name: &str| {
+        format!(
+            "dd if=/dev/zero of=$HOME/pelago/files/{name} bs=64k count=4 conv=fsync status=none"
+        )
+    };
+    sites.home.types(&sync("before"));
+    let level = sites.home.types("pelago status ~/pelago").out;
+    assert!(level.contains("level     remote\n"), "{level}");
+    kill(sites.keeper());
+    sites.home.types(&sync("cut"));
+    let level = sites.home.types("pelago status ~/pelago").out;
+    assert!(level.contains("the mirror is cut off: fsync is answered once it is safe"), "{level}");
+    sites.home.types("pelago wait ~/pelago/files --level local");
+    let waits = tried(&sites.home, "pelago wait ~/pelago/files --level remote --timeout 1");
+    assert!(waits.err.contains("does not have all"), "{waits:?}");
+    sites.keep();
+    sites.wait();
+    sites.home.types(&sync("after"));
+    kill(sites.primary());
+    let tree = sites.promote();
+    for name in ["before", "cut", "after"] {
+        assert_eq!(fs::metadata(tree.join(name)).unwrap().len(), 256 << 10, "{name}");
+    }
 }

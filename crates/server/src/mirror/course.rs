@@ -92,6 +92,12 @@ impl Course {
         Next { number: self.sent, kind: self.kind() }
     }
 
+    /// Returns the group in which the mirror is asked, and which is given up then.
+    pub(super) const fn begin_question(&mut self) -> Next {
+        self.sent += 1;
+        Next { number: self.sent, kind: GroupKind::Resync }
+    }
+
     /// Records that the mirror has a group on stable storage. Returns false if it is not the group
     /// that was sent.
     pub(super) fn confirm(&mut self, number: u64) -> bool {

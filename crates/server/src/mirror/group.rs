@@ -94,7 +94,11 @@ impl<'a> GroupSender<'a> {
         match self.link.receive()?.says {
             MirrorSays::Differ(differ) if differ.len() == count => Ok(differ),
             MirrorSays::Failed(why) => Err(SendError::Mirror(why)),
-            MirrorSays::Differ(_) | MirrorSays::Safe | MirrorSays::Ready | MirrorSays::Pong => {
+            MirrorSays::Differ(_)
+            | MirrorSays::Safe
+            | MirrorSays::Ready
+            | MirrorSays::Pong
+            | MirrorSays::Promoted => {
                 let problem = "the mirror gives another answer to a question".to_owned();
                 Err(SendError::Link(LinkError::Lost(problem)))
             }
@@ -135,7 +139,11 @@ impl<'a> GroupSender<'a> {
         match &state.says {
             MirrorSays::Safe if state.number == self.next.number => Ok(state),
             MirrorSays::Failed(why) => Err(SendError::Mirror(why.clone())),
-            MirrorSays::Safe | MirrorSays::Ready | MirrorSays::Pong | MirrorSays::Differ(_) => {
+            MirrorSays::Safe
+            | MirrorSays::Ready
+            | MirrorSays::Pong
+            | MirrorSays::Differ(_)
+            | MirrorSays::Promoted => {
                 let problem =
                     format!("the mirror gives another answer to group {}", self.next.number);
                 Err(SendError::Link(LinkError::Lost(problem)))

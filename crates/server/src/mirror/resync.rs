@@ -13,7 +13,7 @@ use pelago_store::content::{ContentFile, FileAccess};
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::report::{content_failed, table_failed};
 use pelago_store::rows::{Row as _, Writing};
-use pelago_store::table::{Snapshot, Visitor};
+use pelago_store::table::{Snapshot, TableRead, Visitor};
 use pelago_wire::mirror::{ComparedBlocks, ComparedRange, GroupPart, RowChange};
 use pelago_wire::{Code, Whence, limits};
 
@@ -52,13 +52,13 @@ struct Span {
 }
 
 /// A question, and the number of things that it names.
-struct Question {
+pub(super) struct Question {
     part: GroupPart,
     count: usize,
 }
 
-/// A content file that the mirror has, too.
-struct KnownFile {
+/// A content file that is compared with that of the mirror.
+pub(super) struct KnownFile {
     key: ContentKey,
     file: ContentFile,
     /// Number of blocks.
@@ -66,6 +66,21 @@ struct KnownFile {
 }
 
 impl KnownFile {
+    pub(super) fn new(key: ContentKey, file: ContentFile) -> Result<Self, SendError> {
+        let blocks = size_of(&file)?.div_ceil(limits::COMPARED_BLOCK_BYTES as u64);
+        Ok(Self { key, file, blocks })
+    }
+
+    /// Returns the number of blocks at the beginning of the comparison.
+    pub(super) const fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Returns the size now.
+    pub(super) fn size(&self) -> Result<u64, SendError> {
+        size_of(&self.file)
+    }
+
     /// Returns the first block from `first` on that has data, or is cut by the end of the file.
     fn hole_from(&self, first: u64, size: u64) -> u64 {
         let start = block_range(first, size).start;
@@ -79,7 +94,7 @@ impl KnownFile {
     }
 
     /// Returns the question which of these blocks are others at the mirror.
-    fn question(&self, blocks: Range<u64>) -> Result<Question, SendError> {
+    pub(super) fn question(&self, blocks: Range<u64>) -> Result<Question, SendError> {
         let size = size_of(&self.file)?;
         let first = blocks.start;
         let hash = |block| of_content(&self.file, block_range(block, size));
@@ -93,10 +108,10 @@ impl KnownFile {
 }
 
 /// A comparison under way.
-struct Comparing<'a, 'b> {
+pub(super) struct Comparing<'a, 'b> {
     mirror: &'a Mirror,
     group: &'a mut GroupSender<'b>,
-    snapshot: &'a Snapshot,
+    snapshot: &'a dyn TableRead,
     rows: u64,
     /// Files that were being written, which are compared already.
     compared: BTreeSet<ContentKey>,
@@ -108,8 +123,7 @@ pub(super) fn send_differences(
     group: &mut GroupSender<'_>,
     snapshot: &Snapshot,
 ) -> Result<(), SendError> {
-    let compared = BTreeSet::new();
-    let mut comparing = Comparing { mirror, group, snapshot, rows: 0, compared };
+    let mut comparing = Comparing::new(mirror, group, &**snapshot);
     let written = comparing.written_files()?;
     written.chunks(FILES).try_for_each(|keys| comparing.contents(keys))?;
     comparing.compared = written.into_iter().take(REMEMBERED).collect();
@@ -124,7 +138,47 @@ pub(super) fn send_differences(
     Ok(())
 }
 
-impl Comparing<'_, '_> {
+impl<'a, 'b> Comparing<'a, 'b> {
+    /// Returns the comparison of these rows, and of the content files.
+    pub(super) const fn new(
+        mirror: &'a Mirror,
+        group: &'a mut GroupSender<'b>,
+        snapshot: &'a dyn TableRead,
+    ) -> Self {
+        Self { mirror, group, snapshot, rows: 0, compared: BTreeSet::new() }
+    }
+
+    /// Returns the number of rows that were compared.
+    pub(super) const fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Compares all rows. Calls `visit` with the key of each row that differs, or of the first row
+    /// after one that only the mirror has; with an empty key if there is none.
+    pub(super) fn differing_keys(
+        &mut self,
+        visit: &mut dyn FnMut(Vec<u8>),
+    ) -> Result<(), SendError> {
+        let mut next = Some(Vec::new());
+        while let Some(from) = next {
+            let all = Span { from, until: Vec::new() };
+            let (ranges, left) = self.split(all, RANGE_ROWS, RANGES)?;
+            for span in self.differing_rows(ranges)? {
+                let mut first = Vec::new();
+                self.scan(&span.from, &span.until, &mut |row_key, _| {
+                    if !key::is_mirrored(row_key) {
+                        return ControlFlow::Continue(());
+                    }
+                    first = row_key.to_vec();
+                    ControlFlow::Break(())
+                })?;
+                visit(first);
+            }
+            next = left;
+        }
+        Ok(())
+    }
+
     /// Shows how far the comparison is.
     ///
     /// # Errors
@@ -207,6 +261,19 @@ impl Comparing<'_, '_> {
 
     /// Compares ranges, and sends the rows that differ and the content of their files.
     fn ranges(&mut self, ranges: Vec<ComparedRange>) -> Result<(), SendError> {
+        let mut contents = Vec::new();
+        for span in self.differing_rows(ranges)? {
+            self.rows_of(span, &mut contents)?;
+            if contents.len() >= FILES {
+                self.contents(&std::mem::take(&mut contents))?;
+                self.show_progress()?;
+            }
+        }
+        self.contents(&contents)
+    }
+
+    /// Returns the single rows of these ranges that differ.
+    fn differing_rows(&mut self, ranges: Vec<ComparedRange>) -> Result<Vec<Span>, SendError> {
         let mut differing = self.differing(ranges)?;
         for rows in PIECE_ROWS {
             let mut pieces = Vec::new();
@@ -215,15 +282,7 @@ impl Comparing<'_, '_> {
             }
             differing = self.differing(pieces)?;
         }
-        let mut contents = Vec::new();
-        for span in differing {
-            self.rows_of(span, &mut contents)?;
-            if contents.len() >= FILES {
-                self.contents(&std::mem::take(&mut contents))?;
-                self.show_progress()?;
-            }
-        }
-        self.contents(&contents)
+        Ok(differing)
     }
 
     /// Returns the ranges in which the mirror has other rows.
@@ -238,7 +297,7 @@ impl Comparing<'_, '_> {
 
     /// Asks the mirror questions, some of them at the same time. Returns all answers. All that was
     /// asked is answered, also if a question fails.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         questions: impl Iterator<Item = Result<Question, SendError>>,
     ) -> Result<Vec<bool>, SendError> {
@@ -305,9 +364,8 @@ impl Comparing<'_, '_> {
             match is_missing || size_of(&file)? <= SMALL_BYTES {
                 true => self.whole(*key, &file)?,
                 false => {
-                    let blocks = size_of(&file)?.div_ceil(limits::COMPARED_BLOCK_BYTES as u64);
-                    let known = KnownFile { key: *key, file, blocks };
-                    if blocks > ASKED_BLOCKS { large.push(known) } else { small.push(known) }
+                    let known = KnownFile::new(*key, file)?;
+                    if known.blocks > ASKED_BLOCKS { large.push(known) } else { small.push(known) }
                 }
             }
         }

@@ -13,6 +13,7 @@ use pelago_meta::shard::{ChangedRows, RowCut, RowRisk};
 use pelago_store::clock;
 use pelago_store::report::{content_failed, table_failed};
 use pelago_store::rows::MirrorRole;
+use pelago_store::table::Snapshot;
 use pelago_store::volume;
 use pelago_wire::mirror::{
     GroupKind, GroupPart, LinkError, MirrorLink, MirrorSays, PrimaryRun, RowChange, VolumeFile,
@@ -23,6 +24,7 @@ use super::course::{Course, Next};
 use super::group::{GroupSender, SendError};
 use super::levels::WatchedLink;
 use super::resync;
+use super::verify::Verification;
 use super::{Mirror, MirrorPhase, Offer, TakenCut};
 
 /// The pause before a lost connection is made again.
@@ -38,7 +40,8 @@ type Files = BTreeMap<VolumeFile, Option<Vec<u8>>>;
 
 /// Sends groups until the server stops, or the mirror was promoted.
 pub(super) fn run(mirror: &Mirror, run: PrimaryRun) {
-    let mut sender = Sender { mirror, course: Course::new(run), files: Files::new() };
+    let course = Course::new(run);
+    let mut sender = Sender { mirror, course, files: Files::new(), verification: None };
     loop {
         match sender.follow() {
             Ok(()) => return,
@@ -61,9 +64,11 @@ pub(super) fn run(mirror: &Mirror, run: PrimaryRun) {
 /// The sending end of a mirror.
 pub(super) struct Sender<'a> {
     pub(super) mirror: &'a Mirror,
-    course: Course,
+    pub(super) course: Course,
     /// The files beside the table, as the mirror has them.
     files: Files,
+    /// A comparison of the mirror that a person has asked for.
+    pub(super) verification: Option<Verification>,
 }
 
 impl<'a> Sender<'a> {
@@ -159,7 +164,7 @@ impl<'a> Sender<'a> {
         };
         let sent = self.finish(group, next, sent);
         match taken {
-            Some(cut) => self.record(cut, sent),
+            Some(cut) => self.record(cut, sent).map(drop),
             None => sent,
         }
     }
@@ -231,10 +236,16 @@ impl<'a> Sender<'a> {
     }
 
     /// Waits for a cut, and sends a ping now and then. Returns `None` if the server stops.
-    fn wait_for_cut(&self, link: &mut dyn MirrorLink) -> Result<Option<TakenCut>, SendError> {
+    fn wait_for_cut(&mut self, link: &mut dyn MirrorLink) -> Result<Option<TakenCut>, SendError> {
         let mut last_sign = Instant::now();
         loop {
             let files_changed = self.files_changed()?;
+            if !files_changed && self.course.follows() && self.mirror.wants_hand_over() {
+                self.mirror.ask_to_take_over(link)?;
+            }
+            self.verify_some(link)?;
+            let wants_rows = self.verification.as_ref().is_some_and(Verification::wants_rows);
+            let verifies = self.verification.is_some() && !wants_rows;
             {
                 let mut state = self.mirror.state.lock();
                 if state.has_stopped {
@@ -245,11 +256,13 @@ impl<'a> Sender<'a> {
                 }
                 // One cut at a time: if two failed, the changes of one would be lost.
                 state.wants_cut = true;
-                state.wants_empty_cut |= files_changed || !self.course.follows();
+                state.wants_empty_cut |= files_changed || !self.course.follows() || wants_rows;
                 if state.wants_empty_cut || state.awaited > state.mirrored {
                     self.mirror.parts.durability.flush_soon();
                 }
-                self.mirror.changed.wait_for(&mut state, PAUSE);
+                if !verifies {
+                    self.mirror.changed.wait_for(&mut state, PAUSE);
+                }
                 if let Some(cut) = state.cut.take() {
                     return Ok(Some(cut));
                 }
@@ -269,20 +282,27 @@ impl<'a> Sender<'a> {
     /// Sends the changes of a cut. If they do not arrive, the next cut has them too.
     fn send_cut(&mut self, link: &mut dyn MirrorLink, cut: TakenCut) -> Result<(), SendError> {
         let sent = self.send_rows_and_content(link, &cut.rows, cut.at);
-        self.record(cut, sent)
+        let snapshot = self.record(cut, sent)?;
+        match self.verification.as_ref().is_some_and(Verification::wants_rows) {
+            true => self.verify_rows(link, &*snapshot),
+            false => Ok(()),
+        }
     }
 
-    /// Records the result of sending a cut.
-    fn record(&self, cut: TakenCut, sent: Result<(), SendError>) -> Result<(), SendError> {
-        match &sent {
+    /// Records the result of sending a cut. Returns its rows, which are those of the mirror.
+    fn record(&self, cut: TakenCut, sent: Result<(), SendError>) -> Result<Snapshot, SendError> {
+        match sent {
             Ok(()) => {
                 self.mirror.parts.opens.changes().finish_cut();
                 self.mirror.set_phase(MirrorPhase::Follows);
                 self.mirror.record_mirrored(&cut);
+                Ok(cut.rows.snapshot)
             }
-            Err(_) => take_back(self.mirror, cut.rows.changed),
+            Err(error) => {
+                take_back(self.mirror, cut.rows.changed);
+                Err(error)
+            }
         }
-        sent
     }
 
     fn send_rows_and_content(

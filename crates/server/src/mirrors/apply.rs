@@ -123,7 +123,8 @@ impl Applier {
             | GroupPart::Compare(_)
             | GroupPart::Contents(_)
             | GroupPart::Blocks(_)
-            | GroupPart::Ping => Ok(()),
+            | GroupPart::Ping
+            | GroupPart::HandOver => Ok(()),
         }
     }
 
@@ -355,7 +356,8 @@ pub(super) fn check(image: &Image, part: &GroupPart) -> Result<(), MirrorError> 
         | GroupPart::Compare(_)
         | GroupPart::Contents(_)
         | GroupPart::Blocks(_)
-        | GroupPart::Ping => Ok(()),
+        | GroupPart::Ping
+        | GroupPart::HandOver => Ok(()),
     }
 }
 

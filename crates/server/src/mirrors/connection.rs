@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use pelago_store::rows::MirrorRole;
+use pelago_store::rows::{MirrorRole, MirrorRow};
 use pelago_store::spool::{GroupSum, SpoolHead, SpooledGroup};
 use pelago_wire::Time;
 use pelago_wire::mirror::{
@@ -71,6 +71,7 @@ impl Connection {
                 Ok(Some(self.slot.message(MirrorSays::Pong)))
             }
             GroupPart::Ping => Err(MirrorError::Unfit("a ping within a group")),
+            GroupPart::HandOver => self.hand_over(state).map(Some),
             GroupPart::Abort => self.abort(state).map(|()| None),
             GroupPart::Begin { number, kind, cut } => {
                 self.begin(state, number, kind)?;
@@ -147,6 +148,22 @@ impl Connection {
         differ: Result<Vec<bool>, MirrorError>,
     ) -> Result<Option<GroupState>, MirrorError> {
         Ok(Some(self.slot.message(MirrorSays::Differ(differ?))))
+    }
+
+    /// Makes the mirror the primary, which has everything that this one has done. No group is taken
+    /// any more.
+    fn hand_over(&mut self, state: &mut State) -> Result<GroupState, MirrorError> {
+        if self.group.is_some() || state.pending.is_some() || state.copy.is_some() {
+            return Err(MirrorError::Unfit("a handover within a group"));
+        }
+        let row = state.image.as_ref().map(Image::known_row).transpose()?;
+        let follows = |row: &MirrorRow| (row.reign, row.run) == (self.reign, self.run);
+        let row = row.filter(follows);
+        let row = row.ok_or(MirrorError::Unfit("a handover to a mirror that does not follow"))?;
+        let reign = self.slot.promote(state)?.reign;
+        self.has_failed = true;
+        let run = self.run;
+        Ok(GroupState { reign, run, number: row.number, says: MirrorSays::Promoted })
     }
 
     fn begin_spool(&self, state: &mut State) -> Result<(), MirrorError> {

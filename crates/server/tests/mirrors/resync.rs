@@ -75,18 +75,18 @@ impl MirrorLink for Line {
 }
 
 /// A volume and its mirror, of which neither is open.
-struct Pair {
+pub(super) struct Pair {
     temp: tempfile::TempDir,
 }
 
 impl Pair {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let temp = tempfile::tempdir().unwrap();
         std::fs::create_dir(temp.path().join("mirrors")).unwrap();
         Self { temp }
     }
 
-    fn volume(&self) -> PathBuf {
+    pub(super) fn volume(&self) -> PathBuf {
         self.temp.path().join("volume")
     }
 
@@ -94,20 +94,24 @@ impl Pair {
         Volume::open(&self.volume()).unwrap().id()
     }
 
-    fn mirror(&self) -> PathBuf {
+    pub(super) fn mirror(&self) -> PathBuf {
         self.temp.path().join("mirrors/mirrors").join(self.id().to_string())
     }
 
     /// Serves the volume without its mirror.
-    fn alone(&self, change: impl FnOnce(&Server)) {
+    pub(super) fn alone(&self, change: impl FnOnce(&Server)) {
         let server = start(&self.volume());
         change(&server);
         server.stop().unwrap();
     }
 
-    /// Serves the volume until the mirror has all. Returns what was sent.
-    fn mirrored(&self, kill: bool, change: impl FnOnce(&Server)) -> Traffic {
-        let server = start(&self.volume());
+    /// Connects a server of the volume with the mirror.
+    pub(super) fn connect(&self, server: &Server) {
+        let _traffic = self.connect_with(server, false);
+    }
+
+    /// Does the same, and records what is sent. With `kill` the mirror is killed once.
+    fn connect_with(&self, server: &Server, kill: bool) -> Arc<Mutex<Traffic>> {
         let dir = Folder::open(&self.temp.path().join("mirrors")).unwrap();
         let store = Mutex::new(Some(MirrorStore::open(&dir).unwrap()));
         let traffic = Arc::new(Mutex::new(Traffic { kill, ..Traffic::default() }));
@@ -133,6 +137,13 @@ impl Pair {
         };
         server.set_connect_mirror(Arc::new(connect), Arc::new(|_| {})).unwrap();
         server.set_mirror(PEER).unwrap();
+        traffic
+    }
+
+    /// Serves the volume until the mirror has all. Returns what was sent.
+    fn mirrored(&self, kill: bool, change: impl FnOnce(&Server)) -> Traffic {
+        let server = start(&self.volume());
+        let traffic = self.connect_with(&server, kill);
         change(&server);
         let commit = server.next_commit().unwrap();
         assert_eq!(server.wait_for_mirror(commit, DEADLINE), Ok(true));
@@ -142,7 +153,7 @@ impl Pair {
     }
 
     /// Checks that the mirror has the rows and the content of the volume, and no other.
-    fn expect_equal(&self) -> State {
+    pub(super) fn expect_equal(&self) -> State {
         let volume = state_of(&Volume::open(&self.volume()).unwrap());
         let mirror = state_of(&Volume::open_mirror(&self.mirror()).unwrap());
         assert!(volume.rows == mirror.rows, "the rows differ");
@@ -155,7 +166,7 @@ impl Pair {
     }
 }
 
-fn start(dir: &Path) -> Server {
+pub(super) fn start(dir: &Path) -> Server {
     let options = Options {
         grace: Duration::ZERO,
         passthrough: Passthrough::Never,
@@ -166,7 +177,7 @@ fn start(dir: &Path) -> Server {
 }
 
 /// Makes files of all kinds.
-fn fill(server: &Server) {
+pub(super) fn fill(server: &Server) {
     for number in 0..300 {
         put(server, &format!("small {number}"), &[number as u8; 100]);
     }
@@ -204,7 +215,7 @@ fn change(server: &Server) {
 }
 
 /// Returns bytes of which no block is another one.
-fn noise(bytes: usize) -> Vec<u8> {
+pub(super) fn noise(bytes: usize) -> Vec<u8> {
     let mut out = vec![0; bytes];
     blake3::Hasher::new().update(&bytes.to_le_bytes()).finalize_xof().fill(&mut out);
     out
@@ -214,7 +225,7 @@ fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
-fn put_at(server: &Server, text: &str, offset: u64, bytes: &[u8]) {
+pub(super) fn put_at(server: &Server, text: &str, offset: u64, bytes: &[u8]) {
     let node = requests::lookup(server, Handle::ROOT, text).unwrap().handle;
     let open = next_open();
     call(server, Request::Open { node, flags: OpenFlags::READ_WRITE, open }, &[]).unwrap();

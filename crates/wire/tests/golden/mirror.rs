@@ -42,6 +42,7 @@ fn parts() -> Vec<(&'static str, GroupPart)> {
         ("End", GroupPart::End { sum: 0x3132_3334_3536_3738 }),
         ("Abort", GroupPart::Abort),
         ("Ping", GroupPart::Ping),
+        ("HandOver", GroupPart::HandOver),
         (
             "Range",
             GroupPart::Range {

@@ -1,0 +1,289 @@
+//! The verification of a mirror: whether it has the rows and the bytes of the volume.
+//!
+//! Rows are compared with the snapshot of a cut right after the mirror has that cut. Content files
+//! are compared in slices between two groups: a file that has not changed since the last cut is as
+//! the mirror must have it. One that changes meanwhile is tried again later, and named at the end
+//! if it never stood still. The questions are those of a resync, in a group that is given up, so
+//! nothing changes at the mirror.
+
+use std::collections::VecDeque;
+use std::ops::{ControlFlow, Range};
+
+use pelago_data::ContentKey;
+use pelago_store::content::FileAccess;
+use pelago_store::key::Key;
+use pelago_store::report::{content_failed, table_failed};
+use pelago_wire::{InodeId, Time};
+
+use super::Mirror;
+use super::group::SendError;
+use super::resync::{Comparing, KnownFile};
+use crate::digests::content_of;
+
+/// Blocks that are compared in one slice, and in one question.
+const SLICE_BLOCKS: u64 = 32;
+const ASKED_BLOCKS: u64 = 16;
+/// Content files of one slice.
+const SLICE_FILES: usize = 64;
+/// How often a file is compared that changes meanwhile.
+const TRIES: u32 = 3;
+/// The most names of each list of a result.
+const NAMES: usize = 1000;
+/// The most folders above a name.
+const DEPTH: usize = 4096;
+
+/// The state or result of a verification.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Number of rows that were compared.
+    pub rows: u64,
+    /// Number of content files that were compared.
+    pub files: u64,
+    /// Bytes of these files.
+    pub bytes: u64,
+    /// Paths of what the mirror has otherwise, at most 1,000.
+    pub differing: Vec<String>,
+    /// Number of all that the mirror has otherwise.
+    pub differences: u64,
+    /// Paths of files that changed at each try, at most 1,000.
+    pub changing: Vec<String>,
+    /// The time of its end; `None` while it goes on.
+    pub finished: Option<Time>,
+}
+
+/// A verification under way.
+#[derive(Debug)]
+pub(super) struct Verification {
+    /// What differs is sent again.
+    repairs: bool,
+    stage: Stage,
+    /// Files that have changed meanwhile.
+    again: VecDeque<Tried>,
+    result: Verified,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The rows of the next cut are compared.
+    Rows,
+    /// Content files are compared, those of the rows from this key on.
+    Contents { from: Vec<u8> },
+    /// Files that have changed meanwhile are compared again.
+    Again,
+}
+
+/// A content file, and the blocks of it that are compared next.
+#[derive(Debug, Clone)]
+struct Tried {
+    key: ContentKey,
+    row_key: Vec<u8>,
+    first: u64,
+    tries: u32,
+}
+
+/// A range of blocks of a file that is being compared.
+struct Slice {
+    tried: Tried,
+    known: KnownFile,
+    blocks: Range<u64>,
+}
+
+impl Verification {
+    pub(super) fn new(repairs: bool) -> Self {
+        let result = Verified::default();
+        Self { repairs, stage: Stage::Rows, again: VecDeque::new(), result }
+    }
+
+    /// Returns whether the rows of the next cut are to be compared.
+    pub(super) const fn wants_rows(&self) -> bool {
+        matches!(self.stage, Stage::Rows)
+    }
+
+    /// Records the rows that differ, of so many. Returns whether they are to be sent again.
+    pub(super) fn end_rows(&mut self, mirror: &Mirror, rows: u64, differing: &[Vec<u8>]) -> bool {
+        for row_key in differing {
+            self.note_difference(mirror, row_key);
+        }
+        self.result.rows = rows;
+        self.stage = Stage::Contents { from: Vec::new() };
+        self.repairs && !differing.is_empty()
+    }
+
+    /// Returns the state, or with its time the result.
+    pub(super) fn result(&mut self, finished: Option<Time>) -> Verified {
+        self.result.finished = finished;
+        self.result.clone()
+    }
+
+    fn note_difference(&mut self, mirror: &Mirror, row_key: &[u8]) {
+        self.result.differences += 1;
+        add_name(&mut self.result.differing, mirror, row_key);
+    }
+
+    /// Returns the next content files that are to be compared; none at the end.
+    fn next_files(&mut self, mirror: &Mirror) -> Result<Vec<Tried>, SendError> {
+        if let Stage::Contents { from } = &self.stage {
+            let mut files = Vec::new();
+            let mut next = None;
+            let scanned = mirror.parts.table.scan(from, &[], &mut |row_key, value| {
+                if files.len() == SLICE_FILES {
+                    next = Some(row_key.to_vec());
+                    return ControlFlow::Break(());
+                }
+                if let Some(key) = content_of(row_key, value) {
+                    let row_key = row_key.to_vec();
+                    files.push(Tried { key, row_key, first: 0, tries: 0 });
+                }
+                ControlFlow::Continue(())
+            });
+            scanned.map_err(|error| table_failed("verifying the mirror", &error))?;
+            self.stage = next.map_or(Stage::Again, |from| Stage::Contents { from });
+            if !files.is_empty() {
+                return Ok(files);
+            }
+        }
+        let count = self.again.len().min(SLICE_FILES);
+        Ok(self.again.drain(..count).collect())
+    }
+
+    /// Has a file that has changed compared again, from its start.
+    fn retry(&mut self, mirror: &Mirror, tried: Tried) {
+        let tries = tried.tries + 1;
+        match tries < TRIES {
+            true => self.again.push_back(Tried { first: 0, tries, ..tried }),
+            false => add_name(&mut self.result.changing, mirror, &tried.row_key),
+        }
+    }
+
+    /// Opens the files, and takes the blocks of each that are compared in this slice.
+    fn slices(&mut self, mirror: &Mirror, files: Vec<Tried>) -> Result<Vec<Slice>, SendError> {
+        let mut left = SLICE_BLOCKS;
+        let mut slices = Vec::new();
+        for tried in files {
+            if left == 0 {
+                self.again.push_front(tried);
+                continue;
+            }
+            if mirror.parts.opens.changes().is_changed(tried.key) {
+                self.retry(mirror, tried);
+                continue;
+            }
+            let (ino, generation) = tried.key;
+            let opened = mirror.parts.content.open_file(ino, generation, FileAccess::Read);
+            // It may have been removed.
+            let Some(file) = opened.map_err(|error| content_failed(&error))? else { continue };
+            let known = KnownFile::new(tried.key, file)?;
+            let until = known.blocks().min(tried.first + left.min(ASKED_BLOCKS));
+            left -= (until - tried.first).max(1);
+            slices.push(Slice { blocks: tried.first..until, tried, known });
+        }
+        Ok(slices)
+    }
+
+    /// Compares some content files. Returns false at the end.
+    pub(super) fn compare_some(
+        &mut self,
+        mirror: &Mirror,
+        comparing: &mut Comparing<'_, '_>,
+    ) -> Result<bool, SendError> {
+        let files = self.next_files(mirror)?;
+        if files.is_empty() {
+            return Ok(!self.again.is_empty() || !matches!(self.stage, Stage::Again));
+        }
+        let slices = self.slices(mirror, files)?;
+        let asked = slices.iter().map(|slice| slice.known.question(slice.blocks.clone()));
+        let mut differ = comparing.ask(asked)?.into_iter();
+        for Slice { tried, known, blocks } in slices {
+            let count = (blocks.end - blocks.start) as usize;
+            let differs = differ.by_ref().take(count).fold(false, |any, differs| any || differs);
+            // A write is announced before it changes a byte.
+            if mirror.parts.opens.changes().is_changed(tried.key) {
+                self.retry(mirror, tried);
+            } else if differs {
+                self.note_difference(mirror, &tried.row_key);
+                if self.repairs {
+                    let (ino, generation) = tried.key;
+                    mirror.parts.opens.mirror_again(ino, generation, known.size()?);
+                }
+            } else if blocks.end < known.blocks() {
+                self.again.push_front(Tried { first: blocks.end, ..tried });
+            } else {
+                self.result.files += 1;
+                self.result.bytes += known.size()?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Mirror {
+    /// Begins to compare the mirror with the volume. With `repairs` what differs is sent again.
+    /// Returns false if a verification is under way already.
+    pub(crate) fn begin_verification(&self, repairs: bool) -> bool {
+        let mut state = self.state.lock();
+        let goes_on = state.verified.as_ref().is_some_and(|verified| verified.finished.is_none());
+        if goes_on || state.wanted_verification.is_some() {
+            return false;
+        }
+        state.wanted_verification = Some(repairs);
+        state.verified = Some(Verified::default());
+        self.changed.notify_all();
+        true
+    }
+
+    /// Returns the state of the last verification; `None` if there was none.
+    pub(crate) fn verified(&self) -> Option<Verified> {
+        self.state.lock().verified.clone()
+    }
+}
+
+/// Adds the path of the file to which a row belongs, unless there are many.
+fn add_name(names: &mut Vec<String>, mirror: &Mirror, row_key: &[u8]) {
+    if names.len() < NAMES {
+        let name = path_of(mirror, row_key);
+        if names.last() != Some(&name) {
+            names.push(name);
+        }
+    }
+}
+
+/// Returns the path of the file to which a row belongs, from the root of the volume; if it has
+/// none, its number, or the kind of the row.
+fn path_of(mirror: &Mirror, row_key: &[u8]) -> String {
+    let (dir, last) = match Key::parse(row_key) {
+        Some(Key::Name { dir, name, .. }) => (dir, String::from_utf8_lossy(name).into_owned()),
+        Some(
+            Key::Inode { ino }
+            | Key::Moved { ino }
+            | Key::ParentPointer { ino, .. }
+            | Key::Inline { ino }
+            | Key::Xattr { ino, .. }
+            | Key::XattrNames { ino }
+            | Key::Tag { ino, .. }
+            | Key::Orphan { ino },
+        ) => (ino, String::new()),
+        // Those of the volume as a whole.
+        Some(_) | None => {
+            return format!("a row of kind {}", row_key.first().copied().unwrap_or(0));
+        }
+    };
+    let mut names = vec![last];
+    let mut here = dir;
+    while here != InodeId::ROOT {
+        match mirror.parts.shard.name_of_dir(here) {
+            Ok((above, Some(name))) if names.len() < DEPTH => {
+                names.push(String::from_utf8_lossy(name.as_bytes()).into_owned());
+                here = above;
+            }
+            Ok(_) | Err(_) => return format!("inode {}", dir.raw()),
+        }
+    }
+    names.push(String::new());
+    names.reverse();
+    let path = names.join("/");
+    match path.strip_suffix('/') {
+        Some("") => "/".to_owned(),
+        Some(stripped) => stripped.to_owned(),
+        None => path,
+    }
+}
