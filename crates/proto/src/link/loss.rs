@@ -53,10 +53,11 @@ impl Loss {
     }
 
     /// Returns whether so many lost datagrams are more than a link loses that has no queue: by
-    /// three standard deviations and two.
+    /// three standard deviations and two runs.
     pub(super) fn is_more(&self, sent: u64, lost: u64) -> bool {
         let expected = sent as f64 * self.lost / self.sent;
-        lost as f64 > expected + 3.0 * (expected + 1.0).sqrt() + 2.0
+        let run = self.mean_run();
+        lost as f64 > expected + 3.0 * (run * (expected + run)).sqrt() + 2.0 * run
     }
 
     /// Returns what is known of the link, which delivers so many bytes per second.
@@ -65,13 +66,22 @@ impl Loss {
     }
 
     /// Returns the upper bound of the share of losses (Wilson, JASA 22, 1927), which is right for
-    /// few of them too.
+    /// few of them too. Losses that come in runs are as uncertain as a run for each of them.
     fn upper_bound(&self) -> f64 {
-        let (n, z) = (self.sent, DEVIATIONS);
-        let share = self.lost / n;
+        let (n, z) = (self.sent / self.mean_run(), DEVIATIONS);
+        let share = self.lost / self.sent;
         let spread = (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
         let bound = (share + z * z / (2.0 * n) + z * spread) / (1.0 + z * z / n);
         bound.clamp(LEAST, 1.0)
+    }
+
+    /// Returns the mean length of runs; 1 if too few are known.
+    fn mean_run(&self) -> f64 {
+        if self.runs.len() < FEW_RUNS {
+            return 1.0;
+        }
+        let sum: f64 = self.runs.iter().map(|run| f64::from(*run)).sum();
+        (sum / self.runs.len() as f64).max(1.0)
     }
 
     /// Returns the 95th percentile of the lengths of runs.

@@ -87,8 +87,8 @@ struct RoundTrip {
     reports: u32,
     /// Nothing was sent in it without more behind it.
     has_backlog: bool,
-    /// The one before had a queue.
-    had_queue: bool,
+    /// The one before had a queue, or may have overflowed one: what it has sent is lost in this one.
+    is_in_doubt: bool,
     runs: Vec<u32>,
 }
 
@@ -264,7 +264,8 @@ impl LinkSender {
         let settled = seen.settled - begin.settled;
         let lost = seen.lost.saturating_sub(begin.lost);
         let has_overflowed = has_queue && self.loss.is_more(settled, lost);
-        if !has_queue && !self.round.had_queue {
+        let may_overflow = self.round.has_backlog && self.phase.may_overflow();
+        if !has_queue && !self.round.is_in_doubt && !may_overflow {
             self.loss.add(settled, lost, &self.round.runs);
         }
         if begin.number >= self.counts_from {
@@ -279,13 +280,14 @@ impl LinkSender {
         let best = self.best.best();
         self.phase = self.phase.after(Round { best, has_backlog, has_queue, has_overflowed });
         self.restart_round(Some(seen));
-        self.round.had_queue = has_queue;
+        self.round.is_in_doubt = has_queue || may_overflow;
     }
 
     fn restart_round(&mut self, begin: Option<Seen>) {
-        let had_queue = self.round.had_queue;
+        let is_in_doubt = self.round.is_in_doubt;
         let end = self.next();
-        self.round = RoundTrip { begin, end, has_backlog: true, had_queue, ..RoundTrip::default() };
+        self.round =
+            RoundTrip { begin, end, has_backlog: true, is_in_doubt, ..RoundTrip::default() };
     }
 
     /// Returns whether the round trip took longer than one without a queue.
