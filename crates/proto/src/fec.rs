@@ -25,8 +25,9 @@
 //! for 16, because the repair packets of a shorter code are not the first ones of a longer one.
 //!
 //! Repair has at most a third of the link over any second. If that is used up, blocks close later,
-//! with the packets of more waiters in them, and so need a smaller share of it. Only a block that is
-//! alone on the link is exempt: four packets need five at 1 % of loss.
+//! with the packets of more waiters in them, and so need a smaller share of it. Only blocks of
+//! waiters are exempt while no more bytes wait for the link: four packets alone need five at 1 % of
+//! loss, and these take the place of nothing.
 //!
 //! # Why data packets carry a stream
 //!

@@ -9,7 +9,7 @@
 //!
 //! The rate is the best delivery rate of the last ten round trips, and the window 1.25 times what
 //! that delivers in the least round trip (BBR, Cardwell et al., ACM Queue 14-5, 2016). Datagrams
-//! are paced just below the rate. One round trip now and then *probes* with a quarter more, and
+//! are paced just below the rate, but for the first ten under way. One round trip now and then *probes* with a quarter more, and
 //! only with a backlog: a link is not probed with what nobody waits for. If no queue follows, it
 //! probes again; if one does, it drains. Repair packets count like any others.
 //!
@@ -45,7 +45,8 @@ pub(crate) mod tests;
 /// What is known of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkQuality {
-    /// Bytes per second that it delivers.
+    /// Bytes per second that it delivers; of a link that was never full, four times what it has
+    /// delivered.
     pub rate: u64,
     /// The upper bound of the share of datagrams that it loses without a queue.
     pub loss: f64,
@@ -56,6 +57,6 @@ pub struct LinkQuality {
 impl Default for LinkQuality {
     /// Returns what is assumed of a link of which nothing is known.
     fn default() -> Self {
-        loss::Loss::new().quality(rate::INITIAL_RATE)
+        LinkSender::new().quality()
     }
 }

@@ -29,11 +29,13 @@ impl Budget {
         Self { rate: SLOWEST, tokens: SLOWEST / SHARE / HELD, filled: Duration::ZERO }
     }
 
-    /// Sets the rate of the link, in bytes per second.
+    /// Sets the rate of the link, in bytes per second. The bucket stays as full as it is.
     pub(super) fn set_rate(&mut self, now: Duration, rate: u64) {
         self.fill(now);
+        let (tokens, before) = (u128::from(self.tokens), u128::from(self.most()));
         self.rate = rate.max(SLOWEST);
-        self.tokens = self.tokens.min(self.most());
+        let tokens = tokens * u128::from(self.most()) / before.max(1);
+        self.tokens = u64::try_from(tokens).unwrap_or(u64::MAX).min(self.most());
     }
 
     /// Returns whether there are tokens for so many bytes, or the bucket is full.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use pelago_wire::limits;
 use reed_solomon_simd::{Error, ReedSolomonDecoder};
 
+use super::decoder::BlockKey;
+
 /// A block of which data packets are missing, with enough others to rebuild them.
 #[derive(Debug, Clone)]
 pub struct Damaged {
-    pub(super) first: u64,
+    pub(super) key: BlockKey,
     /// The symbol of each data packet, if it is here.
     pub(super) symbols: Vec<Option<Arc<[u8]>>>,
     /// The repair symbols that are here, by their indexes.
@@ -18,7 +20,7 @@ pub struct Damaged {
 /// The missing symbols of a block: none if they cannot be rebuilt.
 #[derive(Debug, Clone)]
 pub struct Rebuilt {
-    pub(super) first: u64,
+    pub(super) key: BlockKey,
     /// Each with the sequence number of its data packet.
     pub(super) symbols: Vec<(u64, Vec<u8>)>,
 }
@@ -29,12 +31,12 @@ impl Damaged {
     #[must_use]
     pub fn rebuild(&self) -> Rebuilt {
         // Symbols that contradict each other give none.
-        Rebuilt { first: self.first, symbols: self.missing().unwrap_or_default() }
+        Rebuilt { key: self.key, symbols: self.missing().unwrap_or_default() }
     }
 
     fn missing(&self) -> Result<Vec<(u64, Vec<u8>)>, Error> {
-        let length = self.repair.first().map_or(0, |(_, symbol)| symbol.len());
-        let packets = self.symbols.len();
+        let BlockKey { first, packets, length } = self.key;
+        let packets = usize::from(packets);
         let mut code = ReedSolomonDecoder::new(packets, limits::BLOCK_REPAIR_PACKETS, length)?;
         let mut padded = Vec::with_capacity(length);
         for (index, symbol) in self.symbols.iter().enumerate() {
@@ -51,6 +53,8 @@ impl Damaged {
         }
         let restored = code.decode()?;
         let symbols = restored.restored_original_iter();
-        Ok(symbols.map(|(index, symbol)| (self.first + index as u64, symbol.to_vec())).collect())
+        Ok(symbols
+            .map(|(index, symbol)| (first.saturating_add(index as u64), symbol.to_vec()))
+            .collect())
     }
 }

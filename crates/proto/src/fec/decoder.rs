@@ -26,10 +26,10 @@ pub struct Decoder {
     /// By sequence number.
     symbols: BTreeMap<u64, Arc<[u8]>>,
     gaps: Gaps,
-    /// Blocks that lack data packets, by their first sequence number.
-    blocks: BTreeMap<u64, Block>,
+    /// Blocks that lack data packets.
+    blocks: BTreeMap<BlockKey, Block>,
     /// Those that can be rebuilt and are not being rebuilt.
-    decodable: BTreeSet<u64>,
+    decodable: BTreeSet<BlockKey>,
     /// Sums of which more than one data packet is missing, by the first and the step.
     layers: BTreeMap<(u64, u8), LayerSum>,
     repair_bytes: usize,
@@ -49,14 +49,25 @@ pub struct DecoderCounts {
     pub by_layer: u64,
     /// Rebuilt packets that contradicted others or themselves.
     pub refused: u64,
-    /// Repair packets that were dropped for memory, or because they contradicted others.
+    /// Blocks and sums that were dropped for memory.
     pub dropped: u64,
 }
 
-#[derive(Debug)]
+/// All that repair packets say of their block: those that do not agree are of different blocks, so
+/// none can keep others from theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BlockKey {
+    /// The sequence number of the first data packet.
+    pub(super) first: u64,
+    /// The number of data packets.
+    pub(super) packets: u8,
+    /// Bytes of a symbol.
+    pub(super) length: usize,
+}
+
+#[derive(Debug, Default)]
 struct Block {
-    packets: u8,
-    /// By index, all of one length.
+    /// By index.
     repair: BTreeMap<u8, Arc<[u8]>>,
     is_under_way: bool,
 }
@@ -92,23 +103,14 @@ impl Decoder {
         if !self.lacks(members(first, 1, packets)) {
             return;
         }
-        let bytes = KEPT_BYTES + symbol.len();
-        let block = self.blocks.entry(first).or_insert_with(|| Block {
-            packets,
-            repair: BTreeMap::new(),
-            is_under_way: false,
-        });
-        let length = block.repair.values().next().map_or(symbol.len(), |other| other.len());
-        if block.packets != packets || length != symbol.len() {
-            self.counts.dropped += 1;
-            return;
-        }
+        let key = BlockKey { first, packets, length: symbol.len() };
+        let block = self.blocks.entry(key).or_default();
         if block.repair.contains_key(&index) {
             return;
         }
         block.repair.insert(index, symbol.into());
-        self.repair_bytes += bytes;
-        self.look_at_block(first);
+        self.repair_bytes += KEPT_BYTES + key.length;
+        self.look_at_block(key);
         self.bound();
     }
 
@@ -131,19 +133,19 @@ impl Decoder {
     /// its result goes to [`Decoder::handle_rebuilt`].
     pub fn take(&mut self) -> Option<Damaged> {
         loop {
-            let first = self.decodable.pop_first()?;
-            let Some(block) = self.blocks.get_mut(&first) else { continue };
-            let symbols = members(first, 1, block.packets);
+            let key = self.decodable.pop_first()?;
+            let Some(block) = self.blocks.get_mut(&key) else { continue };
+            let symbols = members(key.first, 1, key.packets);
             let symbols = symbols.map(|sequence| self.symbols.get(&sequence).cloned()).collect();
             let repair = block.repair.iter().map(|(index, symbol)| (*index, symbol.clone()));
             block.is_under_way = true;
-            return Some(Damaged { first, symbols, repair: repair.collect() });
+            return Some(Damaged { key, symbols, repair: repair.collect() });
         }
     }
 
     /// Takes a block that was rebuilt.
     pub fn handle_rebuilt(&mut self, rebuilt: Rebuilt) {
-        self.drop_block(rebuilt.first);
+        self.drop_block(rebuilt.key);
         let is_rebuilt = !rebuilt.symbols.is_empty();
         // All or none: they come of one sum, and join each other too.
         let symbols = rebuilt.symbols.into_iter();
@@ -220,8 +222,10 @@ impl Decoder {
         let mut changed = vec![sequence];
         while let Some(sequence) = changed.pop() {
             let from = sequence.saturating_sub(limits::BLOCK_PACKETS as u64 - 1);
-            let blocks: Vec<u64> = self.blocks.range(from..=sequence).map(|(at, _)| *at).collect();
-            blocks.into_iter().for_each(|first| self.look_at_block(first));
+            let from = BlockKey { first: from, packets: 0, length: 0 };
+            let blocks = self.blocks.range(from..).map(|(key, _)| *key);
+            let blocks: Vec<_> = blocks.take_while(|key| key.first <= sequence).collect();
+            blocks.into_iter().for_each(|key| self.look_at_block(key));
             let has = |(key, layer): (&(u64, u8), &LayerSum)| {
                 let is_member = sequence >= key.0
                     && (sequence - key.0).is_multiple_of(key.1.into())
@@ -234,16 +238,16 @@ impl Decoder {
     }
 
     /// Drops a block that lacks nothing, and notes one that can be rebuilt.
-    fn look_at_block(&mut self, first: u64) {
-        let Some(block) = self.blocks.get(&first) else { return };
-        if !self.lacks(members(first, 1, block.packets)) {
-            self.drop_block(first);
+    fn look_at_block(&mut self, key: BlockKey) {
+        let Some(block) = self.blocks.get(&key) else { return };
+        if !self.lacks(members(key.first, 1, key.packets)) {
+            self.drop_block(key);
             return;
         }
-        let all = members(first, 1, block.packets);
+        let all = members(key.first, 1, key.packets);
         let absent = all.filter(|sequence| !self.symbols.contains_key(sequence)).count();
         if !block.is_under_way && absent <= block.repair.len() {
-            self.decodable.insert(first);
+            self.decodable.insert(key);
         }
     }
 
@@ -299,11 +303,10 @@ impl Decoder {
         members.any(|sequence| self.gaps.is_missing(sequence))
     }
 
-    fn drop_block(&mut self, first: u64) {
-        self.decodable.remove(&first);
-        if let Some(block) = self.blocks.remove(&first) {
-            let bytes = block.repair.values().map(|symbol| KEPT_BYTES + symbol.len());
-            self.repair_bytes -= bytes.sum::<usize>();
+    fn drop_block(&mut self, key: BlockKey) {
+        self.decodable.remove(&key);
+        if let Some(block) = self.blocks.remove(&key) {
+            self.repair_bytes -= block.repair.len() * (KEPT_BYTES + key.length);
         }
     }
 
@@ -316,13 +319,13 @@ impl Decoder {
     /// Drops the oldest repair symbols beyond the limits.
     fn bound(&mut self) {
         while self.repair_bytes > limits::DECODED_REPAIR_BYTES || self.layers.len() > LAYERS {
-            let block = self.blocks.first_key_value().map(|(first, _)| *first);
+            let block = self.blocks.first_key_value().map(|(key, _)| *key);
             let layer = self.layers.first_key_value().map(|(key, _)| *key);
             match (block, layer) {
-                (_, Some(key)) if self.layers.len() > LAYERS => self.drop_layer(key),
-                (Some(first), Some(key)) if key.0 < first => self.drop_layer(key),
-                (Some(first), _) => self.drop_block(first),
-                (None, Some(key)) => self.drop_layer(key),
+                (_, Some(layer)) if self.layers.len() > LAYERS => self.drop_layer(layer),
+                (Some(block), Some(layer)) if layer.0 < block.first => self.drop_layer(layer),
+                (Some(block), _) => self.drop_block(block),
+                (None, Some(layer)) => self.drop_layer(layer),
                 (None, None) => return,
             }
             self.counts.dropped += 1;

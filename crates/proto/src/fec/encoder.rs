@@ -27,6 +27,8 @@ pub struct Encoder {
     sequence: u64,
     /// The offset of the next byte.
     offset: u64,
+    /// More bytes wait for the link.
+    has_backlog: bool,
     open: Option<OpenBlock>,
     /// Closed blocks that have not arrived, in order.
     kept: VecDeque<KeptBlock>,
@@ -80,6 +82,7 @@ impl Encoder {
             budget: Budget::new(),
             sequence: 0,
             offset: 0,
+            has_backlog: false,
             open: None,
             kept: VecDeque::new(),
             kept_bytes: 0,
@@ -101,6 +104,7 @@ impl Encoder {
         if bytes.is_empty() {
             return None;
         }
+        self.has_backlog = has_more;
         let packet = DataPacket { sequence: self.sequence, offset: self.offset, bytes };
         self.sequence += 1;
         self.offset += packet.bytes.len() as u64;
@@ -190,8 +194,12 @@ impl Encoder {
     /// Returns when [`Encoder::handle_timeout`] closes a block, or [`Encoder::poll_repair`] has a
     /// packet that it did not have; never if something else has to happen first.
     pub fn poll_timeout(&mut self, now: Duration) -> Option<Duration> {
-        let owed = self.oldest_owed().map(|block| HEAD_BYTES + symbol_bytes(block));
-        let owed = owed.map(|bytes| self.budget.when(now, bytes));
+        let owed = self.oldest_owed();
+        let owed = owed.map(|block| (HEAD_BYTES + symbol_bytes(block), block.is_awaited));
+        let owed = owed.map(|(bytes, is_awaited)| match is_awaited && !self.has_backlog {
+            true => now,
+            false => self.budget.when(now, bytes),
+        });
         let closes = match &self.open {
             Some(open) if open.is_awaited => Some(now),
             Some(open) => open.closes,
@@ -249,10 +257,10 @@ impl Encoder {
     }
 
     /// Returns the bytes of all repair packets that are owed if the open block closes now; none if
-    /// it is alone on the link.
+    /// it is exempt from the budget.
     fn closing_bytes(&self) -> usize {
         let Some(open) = &self.open else { return 0 };
-        if self.kept.is_empty() && open.is_awaited {
+        if open.is_awaited && !self.has_backlog {
             return 0;
         }
         let wanted = wanted(self.mode, open.symbols.len(), open.is_awaited, &self.quality);
@@ -304,10 +312,10 @@ impl Encoder {
 
     fn next_owed(&mut self, now: Duration) -> Option<RepairPacket> {
         let bytes = HEAD_BYTES + symbol_bytes(self.oldest_owed()?);
-        let is_lone = self.kept.len() == 1 && self.open.is_none();
         let is_allowed = self.has_budget(now, bytes);
         let block = self.kept.iter_mut().find(|block| block.sent < block.wanted)?;
-        if !is_allowed && !(is_lone && block.is_awaited) {
+        // Without a backlog it takes the place of no other bytes.
+        if !is_allowed && (self.has_backlog || !block.is_awaited) {
             return None;
         }
         let symbol = block.repair.get(block.sent)?.clone();

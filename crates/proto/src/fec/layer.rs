@@ -102,6 +102,6 @@ impl Layer {
 /// Returns empty lanes, whose first sums are of different lengths.
 fn lanes(step: usize) -> Vec<Lane> {
     let step = step.clamp(1, limits::LAYER_STEP);
-    let most = |lane: usize| (limits::LAYER_PACKETS * (lane + 1)).div_ceil(step);
+    let most = |lane: usize| (limits::LAYER_PACKETS * (lane + 1)).div_ceil(step).max(2);
     (0..step).map(|lane| Lane { most: most(lane), ..Lane::default() }).collect()
 }

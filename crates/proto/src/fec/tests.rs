@@ -249,7 +249,8 @@ fn the_decoder_goes_round_both_layers() {
     decoder.handle_layer(sum(65, 3));
     assert_eq!(decoder.counts().by_layer, 2);
     rebuild(&mut decoder);
-    assert_eq!(decoder.counts().by_block, 2);
+    // The first block has 33, with it the first sum 97, and so the second block lacks nothing.
+    assert_eq!((decoder.counts().by_block, decoder.counts().by_layer), (1, 3));
     assert_eq!(decoder.missing(128), []);
     assert!(packets_of(&mut decoder) == by_sequence(&sent));
 }
@@ -281,7 +282,8 @@ fn a_rebuilt_block_completes_a_sum() {
 /// The repair symbols of a release never change: both ends may be of different ones.
 #[test]
 fn repair_symbols_are_the_bytes_they_always_were() {
-    for (packets, expected) in [(1, ONE), (5, FIVE), (64, ALL)] {
+    let mut found = Vec::new();
+    for packets in [1, 5, 64] {
         let mut encoder = Encoder::new(RepairMode::Full);
         for packet in 0..packets {
             encoder.push(ms(0), &[packet; 3], false).unwrap();
@@ -289,13 +291,14 @@ fn repair_symbols_are_the_bytes_they_always_were() {
         encoder.wait(ms(0));
         let (all, _) = repair(&mut encoder, ms(0));
         let hex: String = all[7].symbol.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, expected, "{packets}");
+        found.push(hex);
     }
+    assert_eq!(found, [ONE, FIVE, ALL]);
 }
 
-const ONE: &str = "";
-const FIVE: &str = "";
-const ALL: &str = "";
+const ONE: &str = "0300000000000000000000000000";
+const FIVE: &str = "0400020303030000000007070700";
+const ALL: &str = "00007e6767670000000040404000";
 
 /// What a hostile peer sends is not taken for what it is not, and changes nothing that has arrived
 /// (execution 20: only the peer itself can seal a repair packet).
@@ -311,7 +314,7 @@ fn garbled_repair_rebuilds_nothing() {
         for packet in sent.iter().filter(|packet| ![6, 13].contains(&packet.sequence)) {
             decoder.handle_data(packet.clone());
         }
-        // A byte, the block's beginning, or its length.
+        // A byte, the block's beginning, or its number of packets.
         let wrong = &mut all[0];
         match round % 3 {
             0 => wrong.symbol[round / 3] ^= 1,

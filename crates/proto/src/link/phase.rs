@@ -85,6 +85,11 @@ impl Phase {
         }
     }
 
+    /// Returns whether the link was never full: what it takes is not known.
+    pub(super) const fn is_startup(self) -> bool {
+        matches!(self, Self::Startup { .. })
+    }
+
     /// Returns the rate at which is sent, in parts of a hundred of the best one.
     pub(super) const fn pace(self) -> u64 {
         match self {

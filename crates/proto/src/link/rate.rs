@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Bytes per second before anything has arrived: ten datagrams in a tenth of a second.
-pub(super) const INITIAL_RATE: u64 = 120_000;
+const INITIAL_RATE: u64 = 120_000;
 /// Round trips whose delivery rates count.
 const ROUNDS: usize = 10;
 /// The time after which a least round trip is forgotten, or up to twice as long: the path may have

@@ -12,8 +12,10 @@ use super::loss::Loss;
 use super::phase::{Phase, Round};
 use super::rate::{BestRate, LeastTrip};
 
-/// Bytes that may be under way in any case, and the window before anything is known.
+/// Bytes that may be under way in any case and without a pace: the window before anything is known.
 const LEAST_WINDOW: u64 = 10 * limits::DATAGRAM_BYTES as u64;
+/// How much more than it has delivered a link may take that was never full.
+const UNKNOWN: u64 = 4;
 /// The time by which a datagram may be ahead of its pace: sends of several at once cost less.
 const AHEAD: Duration = Duration::from_millis(1);
 /// The least time without a report after which what is under way is given up.
@@ -121,6 +123,10 @@ impl LinkSender {
         if self.in_flight() >= self.window() || self.sent.len() >= limits::FLIGHT_PACKETS {
             return Room::Full;
         }
+        // A message of a few datagrams does not wait for a pace (RFC 6928).
+        if self.in_flight() < LEAST_WINDOW {
+            return Room::Now;
+        }
         match self.next_at.saturating_sub(AHEAD) {
             at if at > now => Room::At(at),
             _ => Room::Now,
@@ -134,13 +140,15 @@ impl LinkSender {
         if self.in_flight() == 0 {
             self.heard = now;
         }
+        let is_paced = self.in_flight() >= LEAST_WINDOW;
+        self.next_at = self.next_at.max(now);
         self.total += bytes as u64;
         self.sent.push_back(Sent { at: now, total: self.total });
         self.round.has_backlog &= has_more;
-        // Before the first report the window alone limits.
-        if let (Some(_), Ok(bytes)) = (self.last, u32::try_from(bytes)) {
-            let rate = (self.best.best() * self.phase.pace() / 100).max(1);
-            self.next_at = self.next_at.max(now) + Duration::from_secs(1) * bytes / u32_of(rate);
+        if is_paced {
+            let rate = self.best.best().saturating_mul(self.phase.pace()) / 100;
+            let nanos = (bytes as u64).saturating_mul(1_000_000_000) / rate.max(1);
+            self.next_at += Duration::from_nanos(nanos);
         }
         number
     }
@@ -213,7 +221,8 @@ impl LinkSender {
     /// Returns what is known of the link, for the encoder.
     #[must_use]
     pub fn quality(&self) -> LinkQuality {
-        self.loss.quality(self.best.best())
+        let best = self.best.best();
+        self.loss.quality(if self.phase.is_startup() { best.saturating_mul(UNKNOWN) } else { best })
     }
 
     /// Returns the least round trip; `None` before the first report.
@@ -271,8 +280,7 @@ impl LinkSender {
         if begin.number >= self.counts_from {
             self.best.add(rate(begin, seen), self.round.has_backlog);
         }
-        let is_startup = matches!(self.phase, Phase::Startup { .. });
-        if has_overflowed && !is_startup && begin.number >= self.counts_from {
+        if has_overflowed && !self.phase.is_startup() && begin.number >= self.counts_from {
             self.best.lower();
             self.counts_from = self.next();
         }
@@ -312,8 +320,4 @@ fn rate(begin: Seen, end: Seen) -> u64 {
     let micros = sent.max(arrived).as_micros().max(1);
     let bytes = u128::from(end.bytes.saturating_sub(begin.bytes)) * 1_000_000;
     u64::try_from(bytes / micros).unwrap_or(u64::MAX)
-}
-
-fn u32_of(rate: u64) -> u32 {
-    u32::try_from(rate).unwrap_or(u32::MAX)
 }

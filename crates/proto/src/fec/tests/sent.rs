@@ -81,24 +81,27 @@ fn the_modes_send_all_or_nothing() {
 }
 
 /// Four packets on a link of 30 kB/s need five more than their share, and get them if nothing else
-/// is under way (hole 10). The next ones wait for their share.
+/// waits for the link (hole 10). With a backlog they wait for their share.
 #[test]
 fn a_block_alone_on_the_link_is_exempt() {
     let mut encoder = Encoder::new(RepairMode::Auto);
     let slow = LinkQuality { rate: 30_000, ..quality(0.01) };
     encoder.handle_quality(ms(0), slow);
     let bytes = [7; limits::DATAGRAM_STREAM_BYTES];
-    for _ in 0..4 {
-        encoder.push(ms(0), &bytes, false);
+    for second in 0..3 {
+        for packet in 0..4 {
+            encoder.push(ms(second), &bytes, packet < 3);
+        }
+        encoder.wait(ms(second));
+        assert_eq!(repair(&mut encoder, ms(second)).0.len(), 5);
+        assert_eq!(encoder.covered(), encoder.offset());
     }
-    encoder.wait(ms(0));
-    assert_eq!(repair(&mut encoder, ms(0)).0.len(), 5);
-    assert_eq!(encoder.covered(), encoder.offset());
-
-    encoder.push(ms(1), &bytes, false);
-    encoder.wait(ms(1));
-    assert_eq!(repair(&mut encoder, ms(1)).0, [], "another one is under way");
-    let mut now = ms(1);
+    for _ in 0..4 {
+        encoder.push(ms(3), &bytes, true);
+    }
+    encoder.wait(ms(3));
+    assert_eq!(repair(&mut encoder, ms(3)).0, [], "more waits for the link");
+    let mut now = ms(3);
     while encoder.covered() < encoder.offset() {
         let next = encoder.poll_timeout(now).unwrap();
         assert!(next > now && next < ms(3000), "{next:?}");

@@ -101,9 +101,4 @@ impl<T> Path<T> {
     pub(crate) fn next(&self) -> Option<Duration> {
         self.under_way.front().map(|(at, _)| *at)
     }
-
-    /// Loses what is under way.
-    pub(crate) fn cut(&mut self) {
-        self.under_way.clear();
-    }
 }
