@@ -76,7 +76,7 @@ impl Layer {
     /// Returns the bytes of the symbol that [`Layer::poll`] returns next.
     pub(super) fn next_bytes(&self, sequence: u64) -> Option<usize> {
         let (from, packet) = self.ready.front()?;
-        (*from <= sequence).then(|| packet.symbol.len())
+        (*from <= sequence).then_some(packet.symbol.len())
     }
 
     /// Ends the sum of a lane, whose last packet is before `sequence` or it.

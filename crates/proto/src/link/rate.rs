@@ -35,7 +35,7 @@ impl BestRate {
     /// Lowers the rate by a third.
     pub(super) fn lower(&mut self) {
         for rate in &mut self.rates {
-            *rate = *rate * LOWERED.0 / LOWERED.1;
+            *rate = *rate / LOWERED.1 * LOWERED.0;
         }
     }
 

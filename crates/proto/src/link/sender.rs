@@ -89,7 +89,7 @@ struct RoundTrip {
     reports: u32,
     /// Nothing was sent in it without more behind it.
     has_backlog: bool,
-    /// The one before had a queue, or may have overflowed one: what it has sent is lost in this one.
+    /// The one before had a queue, or may have overflowed one: its losses are seen in this one.
     is_in_doubt: bool,
     runs: Vec<u32>,
 }
@@ -181,7 +181,8 @@ impl LinkSender {
             number,
             sent: sent.at,
             arrived: Duration::from_micros(report.arrived),
-            bytes: report.bytes,
+            // No more than was sent.
+            bytes: report.bytes.min(sent.total),
             settled: report.settled,
             lost: report.lost,
         };
