@@ -56,6 +56,7 @@ mod audit;
 pub mod blocks;
 mod buffer;
 pub mod codec;
+pub mod datagram;
 mod description;
 mod directory_cache;
 mod error;

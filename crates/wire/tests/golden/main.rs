@@ -29,6 +29,7 @@ use samples::{
 };
 
 mod blocks;
+mod datagram;
 mod document;
 mod mirror;
 mod samples;
