@@ -28,7 +28,7 @@ macro_rules! needs {
     };
 }
 
-const VERBS: [&str; 22] = [
+const VERBS: [&str; 23] = [
     "up",
     "serve",
     "mount",
@@ -48,6 +48,7 @@ const VERBS: [&str; 22] = [
     "conflicts",
     "join",
     "wait",
+    "verify",
     "check",
     "bench",
     "version",

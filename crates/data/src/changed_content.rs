@@ -244,6 +244,14 @@ impl ContentChanges {
         }
     }
 
+    /// Records that all of a content file must be sent. Its size is that of its last change, if it
+    /// has changed.
+    pub(crate) fn add_all(&self, key: ContentKey, size: u64) {
+        if self.is_collected.load(Ordering::Acquire) {
+            self.add(key, &(0..size), size, false);
+        }
+    }
+
     /// Records that a content file is about to lose its name, or that the name will lead to another
     /// file. Keeps the file if it must still be read for a cut.
     pub(crate) fn hand_over(&self, key: ContentKey, content: &ContentStore) {

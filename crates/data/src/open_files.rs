@@ -272,7 +272,7 @@ impl OpenFiles {
 
     /// Has the mirror get all of a content file again.
     pub fn mirror_again(&self, ino: InodeId, generation: Generation, size: u64) {
-        self.changes.note((ino, generation), &(0..size), size);
+        self.changes.add_all((ino, generation), size);
     }
 
     /// Records that a content file is about to lose its name.

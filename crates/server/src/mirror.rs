@@ -28,7 +28,7 @@ use pelago_wire::{Code, Error, Time, limits};
 
 use backlog::Backlog;
 use handover::HandOver;
-use waits::Waits;
+use waits::{Waits, WaitsEnd};
 
 pub use error::SetMirrorError;
 pub use handover::HandOverError;
@@ -131,6 +131,10 @@ struct State {
     under_way: RowRisk,
     /// The callers that wait for the mirror.
     waits: Waits,
+    /// The last group commit could not write all that open files had in memory.
+    lacks_some: bool,
+    /// The rows of the mirror are being compared, and no group is sent meanwhile.
+    compares_rows: bool,
     phase: MirrorPhase,
     /// The time of the cut of the newest group that the mirror has.
     as_of: Option<Time>,
@@ -180,6 +184,8 @@ impl Mirror {
             close: None,
             under_way: RowRisk::default(),
             waits,
+            lacks_some: false,
+            compares_rows: false,
             phase: MirrorPhase::Connecting { problem: None },
             as_of: None,
         };
@@ -276,7 +282,8 @@ impl Mirror {
         if !state.wants_cut {
             return;
         }
-        let is_waited_for = state.awaited > state.mirrored;
+        let is_waited_for = state.awaited > state.mirrored || state.waits.syncs() > 0;
+        state.lacks_some = !has_all;
         if !is_waited_for && !state.wants_empty_cut && !self.has_changes() {
             return;
         }
@@ -375,7 +382,11 @@ impl Mirror {
             tracing::warn!(%error, "the row of the mirror is not written");
         }
         let on_replaced = state.on_replaced.clone();
-        drop(state);
+        if matches!(state.hand_over, Some(HandOver::Wanted)) {
+            state.hand_over = Some(HandOver::Done(reign));
+        }
+        self.changed.notify_all();
+        self.end_waits(state, WaitsEnd::Stopped);
         if let Some(on_replaced) = on_replaced {
             on_replaced(reign);
         }
@@ -390,7 +401,7 @@ impl Mirror {
                 tracing::warn!("the mirror does not have the last changes");
             }
         }
-        self.end_sender();
+        self.end_sender(WaitsEnd::Stopped);
     }
 
     /// Removes the mirror, for this run and all later ones. It keeps its state, and no changes are
@@ -406,7 +417,7 @@ impl Mirror {
         let row = MirrorRow { peer: String::new(), ..row };
         self.parts.shard.put_mirror_row(&row).map_err(SetMirrorError::Table)?;
         self.parts.table.persist().map_err(|_| SetMirrorError::Table(Code::Io.into()))?;
-        self.end_sender();
+        self.end_sender(WaitsEnd::Removed);
         self.drop_cut();
         self.parts.shard.end_collecting();
         self.parts.opens.changes().end();
@@ -418,18 +429,13 @@ impl Mirror {
         Ok(())
     }
 
-    fn end_sender(&self) {
+    fn end_sender(&self, why: WaitsEnd) {
         let mut state = self.state.lock();
         state.has_stopped = true;
         let sender = state.sender.take();
         let close = state.close.take();
-        let (answers, result) = state.waits.end();
         self.changed.notify_all();
-        drop(state);
-        self.backlog.set_lag(None);
-        for answer in answers {
-            answer(result);
-        }
+        self.end_waits(state, why);
         // The sender may wait for a mirror that is away or busy.
         if let Some(close) = close {
             close();
@@ -497,6 +503,11 @@ impl Mirror {
         false
     }
 
+    /// Records that a group could not be read here: the mirror gets nothing until that works.
+    fn note_unread(&self) {
+        self.state.lock().waits.follows(false, Instant::now());
+    }
+
     fn set_phase(&self, phase: MirrorPhase) {
         let mut state = self.state.lock();
         state.waits.follows(phase == MirrorPhase::Follows, Instant::now());
@@ -505,9 +516,15 @@ impl Mirror {
 }
 
 impl State {
+    /// Returns whether the mirror gets groups, now or once it is back.
+    fn gets_groups(&self) -> bool {
+        let is_replaced = matches!(self.phase, MirrorPhase::Replaced { .. });
+        self.sender.is_some() && !self.has_stopped && !is_replaced
+    }
+
     /// Returns the next group commit, for a caller that waits until the mirror has it.
     fn next_commit(&mut self) -> Result<Commit, Error> {
-        if self.sender.is_none() || self.has_stopped {
+        if !self.gets_groups() {
             return Err(Code::NotSupported.into());
         }
         self.awaited = self.commits + 1;

@@ -43,7 +43,9 @@ use crate::hash::NameHasher;
 use crate::table::TableRead;
 
 pub use error::VolumeError;
-pub use features::{set_has_revocations, set_has_sites, set_not_primary, set_tags_complete};
+pub use features::{
+    set_has_revocations, set_has_sites, set_not_primary, set_primary_again, set_tags_complete,
+};
 pub use format::{
     FORMAT_VERSION, Format, FormatError, NEEDED_FEATURES, NOT_PRIMARY, REVOCATIONS, SHARED_STORE,
     SITES, TAGS_ARE_COMPLETE, VolumeId,

@@ -60,7 +60,9 @@ impl VerifiedReport {
             format!("{} rows and {} files of {}", self.rows, self.files, output::bytes(self.bytes));
         let next = match (self.differences, is_applied) {
             (0, _) => format!("equal     {compared}\n"),
-            (_, true) => format!("compared  {compared}\nsent      what differs, again\n"),
+            (_, true) => format!(
+                "compared  {compared}\nnext      what differs is sent again: `pelago verify` says when it is there\n"
+            ),
             (_, false) => format!(
                 "compared  {compared}\nnext      `pelago verify --apply` sends what differs again\n"
             ),

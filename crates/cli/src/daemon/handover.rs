@@ -23,6 +23,13 @@ impl Served {
         if let Err(error) = self.server.catch_up_mirror(CATCH_UP) {
             return ControlReply::Failed(advice(&error));
         }
+        // Those of other machines are not asked to close their files.
+        let mounts = self.doors.sessions.status().iter().filter(|mount| mount.connected).count();
+        if mounts > 0 && !force {
+            return ControlReply::Failed(format!(
+                "{mounts} other mounts use the volume: unmount them, or add --busy"
+            ));
+        }
         let unmounted = self.mount.as_deref().map_or(Ok(()), |mount| end_mount(mount, force));
         match unmounted {
             Ok(()) => {}
@@ -35,12 +42,14 @@ impl Served {
         stop.stop();
         match handed_over {
             Ok(reign) => ControlReply::HandedOver { reign },
+            Err(error @ HandOverError::NotAnswered) => ControlReply::Failed(format!(
+                "{error}: it may be. Look there with `pelago status`; if it is still a mirror, \
+                 `pelago site promote PATH --force` there makes it the primary, and nothing is lost"
+            )),
             Err(error) => {
                 let dir = self.dir.display();
                 ControlReply::Failed(format!(
-                    "{}; the volume is down now: `pelago up {dir}` serves it again, or hears that \
-                     the mirror is the primary",
-                    error
+                    "{error}; the volume is down now: `pelago up {dir}` serves it again"
                 ))
             }
         }
@@ -61,6 +70,8 @@ fn advice(error: &HandOverError) -> String {
         HandOverError::Behind => {
             format!("{error}, and it goes on here: `pelago status` says how far it is")
         }
-        HandOverError::NotAnswered(_) | HandOverError::NotStopped(_) => error.to_string(),
+        HandOverError::Refused(_) | HandOverError::NotAnswered | HandOverError::NotStopped(_) => {
+            error.to_string()
+        }
     }
 }

@@ -100,6 +100,12 @@ pub(super) fn verify(server: &Server, begin: bool, apply: bool) -> ControlReply 
     if begin && server.mirror().is_none() {
         return ControlReply::Failed(NO_MIRROR.to_owned());
     }
+    let follows = |progress: MirrorProgress| progress.phase == MirrorPhase::Follows;
+    if begin && !server.mirror().is_some_and(follows) {
+        return ControlReply::Failed(
+            "the mirror does not follow now, so it cannot be compared: `pelago status`".to_owned(),
+        );
+    }
     if begin && !server.verify_mirror(apply) {
         return ControlReply::Failed("the mirror is being compared already".to_owned());
     }

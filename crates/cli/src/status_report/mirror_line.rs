@@ -74,21 +74,20 @@ impl MirrorLine {
         mirror + &self.level_line()
     }
 
-    /// Returns the line on the level of the volume; empty if nothing waits for the mirror.
+    /// Returns the line on the level of the volume; empty if it is *local* and all is well.
     fn level_line(&self) -> String {
         let level = &self.level;
         match (self.is_cut_off, self.waiting) {
-            (true, 0) if level != Level::Local.name() => format!(
-                "level     {level}, and the mirror is cut off: fsync is answered once it is safe \
-                 here\n"
+            (true, 0) => format!(
+                "level     {level}; the mirror is cut off, so fsync of level remote goes on once it \
+                 is safe here\n"
             ),
             (true, 1..) => {
                 format!(
-                    "level     {level}: {} fsyncs wait until the mirror is back\n",
+                    "level     {level}; {} fsyncs wait until the mirror is back\n",
                     self.waiting
                 )
             }
-            (true, 0) => String::new(),
             (false, _) if level == Level::Local.name() => String::new(),
             (false, _) => format!("level     {level}\n"),
         }
@@ -121,9 +120,10 @@ impl FromJson for MirrorLine {
             bytes_at_risk: u64::from_json(&value["bytes_at_risk"])?,
             ms_at_risk: u64::from_json(&value["ms_at_risk"])?,
             as_of: Option::from_json(&value["as_of"])?,
-            level: String::from_json(&value["level"])?,
-            is_cut_off: bool::from_json(&value["cut_off"])?,
-            waiting: u64::from_json(&value["waiting"])?,
+            // A process of an older version has none of these.
+            level: value["level"].as_str().unwrap_or(Level::Local.name()).to_owned(),
+            is_cut_off: value["cut_off"] == true,
+            waiting: value["waiting"].as_u64().unwrap_or(0),
         })
     }
 }
@@ -154,12 +154,11 @@ mod tests {
             MirrorLine { level, is_cut_off, waiting, ..MirrorLine::sample() }.level_line()
         };
         assert_eq!(line("local", false, 0), "");
-        assert_eq!(line("local", true, 0), "");
         assert_eq!(line("remote", false, 3), "level     remote\n");
-        let cut_off = "level     remote, and the mirror is cut off: fsync is answered once it is \
-                       safe here\n";
-        assert_eq!(line("remote", true, 0), cut_off);
-        let waits = "level     local: 2 fsyncs wait until the mirror is back\n";
-        assert_eq!(line("local", true, 2), waits);
+        let cut_off = "level     local; the mirror is cut off, so fsync of level remote goes on \
+                       once it is safe here\n";
+        assert_eq!(line("local", true, 0), cut_off);
+        let waits = "level     remote; 2 fsyncs wait until the mirror is back\n";
+        assert_eq!(line("remote", true, 2), waits);
     }
 }

@@ -129,10 +129,12 @@ struct MirrorArgs {
 struct PromoteArgs {
     /// The folder of the mirror, DIR/mirrors/VOLUME
     path: Option<PathBuf>,
-    /// At the mirror: promote it although its primary may live, and may have done more. Without
-    /// PATH: unmount the volume although it is in use
-    #[arg(long)]
+    /// Promote the mirror although its primary may live, and may have done more
+    #[arg(long, requires = "path")]
     force: bool,
+    /// Hand the volume over although programs or other mounts use it
+    #[arg(long, conflicts_with = "path")]
+    busy: bool,
     /// The folder of the volume, which is up on this machine
     #[arg(short = 'V', long, value_name = "DIR", conflicts_with = "path")]
     volume: Option<PathBuf>,
@@ -323,11 +325,11 @@ fn promote(args: &PromoteArgs) -> Outcome<()> {
 fn hand_over(args: &PromoteArgs) -> Outcome<()> {
     let dir = locate::find(args.volume.as_deref(), None)?.dir;
     let failed = |exit, why| Failure::new(exit, SiteError::NotPromoted(why));
-    let reign = match ask(&dir, Request::HandOver { force: args.force }, PROMOTION) {
+    let reign = match ask(&dir, Request::HandOver { force: args.busy }, PROMOTION) {
         Ok((ControlReply::HandedOver { reign }, _)) => reign,
         Ok((ControlReply::Busy(point), _)) => {
             let why = format!("{} is in use", point.display());
-            return Err(failed(Exit::Failed, why).hint("close its files, or add --force"));
+            return Err(failed(Exit::Failed, why).hint("close its files, or add --busy"));
         }
         Ok(_) => return Err(failed(Exit::Failed, "its process gives another answer".to_owned())),
         Err(AskError::NotUp) => {

@@ -44,8 +44,8 @@ enum VerifyError {
     Refused(String),
     #[error("the volume's process does not answer")]
     NotAnswered(#[source] AskError),
-    #[error("the volume's process has ended, and was started again, meanwhile")]
-    Restarted,
+    #[error("the comparison has ended without a result: the volume was stopped, or has no mirror")]
+    Ended,
 }
 
 /// Compares, and prints what differs.
@@ -74,7 +74,7 @@ fn verified(dir: &Path, request: Request) -> Outcome<VerifiedReport> {
     match ask(dir, request, ANSWER) {
         Ok((ControlReply::Verified(Some(report)), _)) => Ok(report),
         Ok((ControlReply::Verified(None), _)) => {
-            Err(Failure::new(Exit::Failed, VerifyError::Restarted).hint("type it again"))
+            Err(Failure::new(Exit::Failed, VerifyError::Ended).hint("type it again"))
         }
         Ok(_) => Err(not_answered(AskError::Garbled)),
         Err(AskError::NotUp) => {

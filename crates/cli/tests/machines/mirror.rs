@@ -522,7 +522,7 @@ fn what_a_program_has_synced_at_level_remote_is_at_the_mirror() {
     kill(sites.keeper());
     sites.home.types(&sync("cut"));
     let level = sites.home.types("pelago status ~/pelago").out;
-    assert!(level.contains("the mirror is cut off: fsync is answered once it is safe"), "{level}");
+    assert!(level.contains("the mirror is cut off, so fsync of level remote goes on"), "{level}");
     sites.home.types("pelago wait ~/pelago/files --level local");
     let waits = tried(&sites.home, "pelago wait ~/pelago/files --level remote --timeout 1");
     assert!(waits.err.contains("does not have all"), "{waits:?}");

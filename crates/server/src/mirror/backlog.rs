@@ -43,25 +43,31 @@ impl Backlog {
 
     /// Sets the limit. `None`: there is none.
     pub(super) fn set_lag(&self, lag: Option<Duration>) {
-        let limit = lag.map_or(UNLIMITED, |lag| {
-            let rate = self.rate.load(Ordering::Relaxed) as f64;
-            ((rate * lag.as_secs_f64()) as u64).max(LEAST_BYTES)
-        });
+        let limit = lag.map_or(UNLIMITED, |lag| self.bytes_of(lag));
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Records the counted bytes that the mirror does not have, and the age of the oldest of them.
-    /// Returns whether they exceed the limit.
-    pub(super) fn count(&self, bytes: u64, age: Duration, lag: Option<Duration>) -> bool {
-        self.set_lag(lag);
+    /// Returns the bytes that the line carries in this time, as far as that is known.
+    fn bytes_of(&self, lag: Duration) -> u64 {
+        let rate = self.rate.load(Ordering::Relaxed) as f64;
+        ((rate * lag.as_secs_f64()) as u64).max(LEAST_BYTES)
+    }
+
+    /// Returns whether so many bytes that the mirror does not have, of which the oldest has this
+    /// age, are more than this limit.
+    pub(super) fn exceeds(&self, bytes: u64, age: Duration, lag: Duration) -> bool {
+        age > lag || bytes > self.bytes_of(lag)
+    }
+
+    /// Records the counted bytes that the mirror does not have, and whether they exceed the limit:
+    /// then the next change is held back.
+    pub(super) fn count(&self, bytes: u64, is_behind: bool, lag: Option<Duration>) {
         // A change of a moment ago may be missing in the count: it is in the next one.
         self.bytes.store(bytes, Ordering::Relaxed);
-        let is_old = lag.is_some_and(|lag| age > lag);
-        if is_old {
-            // The next change is held back.
+        self.set_lag(lag);
+        if is_behind && lag.is_some() {
             self.limit.store(0, Ordering::Relaxed);
         }
-        is_old || bytes > self.limit.load(Ordering::Relaxed)
     }
 
     /// Records that a group of so many bytes took this time until the mirror had it.
@@ -80,36 +86,42 @@ impl Backlog {
 mod tests {
     use super::*;
 
-    const LAG: Option<Duration> = Some(Duration::from_secs(2));
+    const LAG: Duration = Duration::from_secs(2);
     const MIB: u64 = 1 << 20;
+
+    fn count(backlog: &Backlog, bytes: u64, age: Duration) -> bool {
+        let is_behind = backlog.exceeds(bytes, age, LAG);
+        backlog.count(bytes, is_behind, Some(LAG));
+        is_behind
+    }
 
     #[test]
     fn nobody_is_held_back_without_a_limit() {
         let backlog = Backlog::new();
-        assert!(!backlog.count(1 << 40, Duration::from_hours(1), None));
+        backlog.count(1 << 40, true, None);
         assert!(!backlog.is_exceeded_by(1 << 40));
     }
 
     #[test]
     fn the_limit_follows_the_rate_of_the_line() {
         let backlog = Backlog::new();
-        assert!(!backlog.count(0, Duration::ZERO, LAG));
+        assert!(!count(&backlog, 0, Duration::ZERO));
         assert!(!backlog.is_exceeded_by(MIB), "nothing is known of the line");
         assert!(backlog.is_exceeded_by(1));
         backlog.sent(12 * MIB, Duration::from_secs(1));
         backlog.sent(4096, Duration::from_secs(1));
-        assert!(!backlog.count(23 * MIB, Duration::ZERO, LAG), "small groups tell no rate");
+        assert!(!count(&backlog, 23 * MIB, Duration::ZERO), "small groups tell no rate");
         assert!(!backlog.is_exceeded_by(MIB));
         assert!(backlog.is_exceeded_by(1), "two seconds of the line are under way");
-        assert!(backlog.count(25 * MIB, Duration::ZERO, LAG));
+        assert!(count(&backlog, 25 * MIB, Duration::ZERO));
     }
 
     #[test]
     fn what_is_too_old_holds_back_however_small_it_is() {
         let backlog = Backlog::new();
-        assert!(backlog.count(1, Duration::from_secs(3), LAG));
+        assert!(count(&backlog, 1, Duration::from_secs(3)));
         assert!(backlog.is_exceeded_by(1));
-        assert!(!backlog.count(1, Duration::from_secs(1), LAG));
+        assert!(!count(&backlog, 1, Duration::from_secs(1)));
         assert!(!backlog.is_exceeded_by(1));
     }
 }

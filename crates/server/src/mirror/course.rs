@@ -48,6 +48,11 @@ impl Course {
         self.run
     }
 
+    /// Returns the newest group that the mirror has.
+    pub(super) const fn safe(&self) -> u64 {
+        self.safe
+    }
+
     /// Returns whether the mirror has one state of the volume of this run.
     pub(super) fn follows(&self) -> bool {
         self.stage == Stage::Follows

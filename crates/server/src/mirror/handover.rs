@@ -1,11 +1,13 @@
 //! The handover of a volume to its mirror: a planned promotion, which loses nothing.
 //!
 //! The server has stopped to carry out requests, and everything is safe here. Once the mirror has
-//! all of it, it is asked to be the primary, and this folder is one no more. If the answer is lost,
-//! the next start asks the mirror, and hears of it.
+//! all of it, this folder is marked as one that is not the primary, and the mirror is asked to be it.
+//! If it refuses, the mark is taken away. If its answer is lost, it is asked again; and if none comes
+//! in time, the mark stays: then a person decides which one goes on, and never two do.
 
 use std::time::{Duration, Instant};
 
+use pelago_store::volume;
 use pelago_wire::mirror::{GroupPart, GroupState, LinkError, MirrorLink, MirrorSays};
 
 use super::group::SendError;
@@ -18,8 +20,8 @@ pub(super) enum HandOver {
     Wanted,
     /// The mirror is the primary, with this reign.
     Done(u64),
-    /// The mirror did not become the primary, or did not say so.
-    Failed(String),
+    /// The mirror did not become the primary, for this reason.
+    Refused(String),
 }
 
 /// The reason for which a volume was not handed over.
@@ -31,9 +33,12 @@ pub enum HandOverError {
     /// The mirror does not follow, or was not as far in time: the volume goes on here.
     #[error("the mirror does not have all changes")]
     Behind,
-    /// The mirror did not become the primary, or did not say so, for this reason.
+    /// The mirror refuses, for this reason: this folder is the primary.
     #[error("the mirror was not made the primary: {0}")]
-    NotAnswered(String),
+    Refused(String),
+    /// The mirror was asked, and does not answer: it may be the primary.
+    #[error("the mirror was asked to be the primary, and does not answer")]
+    NotAnswered,
     /// The server was stopped before, or could not make everything safe.
     #[error("the server has not stopped cleanly: {0}")]
     NotStopped(String),
@@ -69,12 +74,12 @@ impl Mirror {
         loop {
             match &state.hand_over {
                 Some(HandOver::Done(reign)) => return Ok(*reign),
-                Some(HandOver::Failed(why)) => return Err(HandOverError::NotAnswered(why.clone())),
+                Some(HandOver::Refused(why)) => return Err(HandOverError::Refused(why.clone())),
                 Some(HandOver::Wanted) | None => {}
             }
             if self.changed.wait_until(&mut state, deadline).timed_out() {
                 state.hand_over = None;
-                return Err(HandOverError::NotAnswered("it did not answer in time".to_owned()));
+                return Err(HandOverError::NotAnswered);
             }
         }
     }
@@ -84,33 +89,37 @@ impl Mirror {
         matches!(self.state.lock().hand_over, Some(HandOver::Wanted)) && !self.has_changes()
     }
 
-    /// Asks the mirror to be the primary.
+    /// Asks the mirror to be the primary. If the connection is lost, the next one asks again.
     ///
     /// # Errors
     /// [`LinkError::Replaced`] if it is from now on.
     pub(super) fn ask_to_take_over(&self, link: &mut dyn MirrorLink) -> Result<(), SendError> {
-        let asked = GroupPart::HandOver.encode().map_err(SendError::from);
-        let asked = asked.and_then(|body| Ok(link.send(&body)?));
-        let answer = asked.and_then(|()| Ok(link.receive()?));
-        let result = match answer {
-            Ok(GroupState { says: MirrorSays::Promoted, reign, .. }) => {
-                self.end_hand_over(HandOver::Done(reign));
-                return Err(LinkError::Replaced { reign }.into());
+        if let Some(folder) = &self.parts.folder
+            && let Err(error) = volume::set_not_primary(folder)
+        {
+            return self.refused(error.to_string());
+        }
+        link.send(&GroupPart::HandOver.encode()?)?;
+        match link.receive()? {
+            GroupState { says: MirrorSays::Promoted, reign, .. } => {
+                Err(LinkError::Replaced { reign }.into())
             }
-            Ok(GroupState { says: MirrorSays::Failed(why), .. }) => Err(SendError::Mirror(why)),
-            Ok(GroupState { says, .. }) => {
+            GroupState { says: MirrorSays::Failed(why), .. } => self.refused(why),
+            GroupState { says, .. } => {
                 Err(LinkError::Lost(format!("the mirror answers a handover with {says:?}")).into())
             }
-            Err(error) => Err(error),
-        };
-        if let Err(error) = &result {
-            self.end_hand_over(HandOver::Failed(error.to_string()));
         }
-        result
     }
 
-    fn end_hand_over(&self, state: HandOver) {
-        self.state.lock().hand_over = Some(state);
+    /// Records that the mirror is not the primary: this folder is.
+    fn refused(&self, why: String) -> Result<(), SendError> {
+        if let Some(folder) = &self.parts.folder
+            && let Err(error) = volume::set_primary_again(folder)
+        {
+            tracing::error!(%error, "this folder is still marked as one that is not the primary");
+        }
+        self.state.lock().hand_over = Some(HandOver::Refused(why.clone()));
         self.changed.notify_all();
+        Err(SendError::Mirror(why))
     }
 }

@@ -3,30 +3,41 @@
 
 use std::time::{Duration, Instant};
 
+use parking_lot::MutexGuard;
 use pelago_wire::mirror::{CloseLink, GroupState, LinkError, MirrorLink};
-use pelago_wire::{Handle, InodeId, Level, xattr};
+use pelago_wire::{Code, Handle, InodeId, Level, xattr};
 
-use super::waits::{CUT_OFF, WhenMirrored};
-use super::{Mirror, MirrorPhase};
+use super::waits::{CUT_OFF, MirrorSigns, WaitsEnd, WhenMirrored};
+use super::{Commit, Mirror, MirrorPhase, State};
 
 /// The limit of the backlog of a volume whose own level is *network* or *remote*, unless a user
 /// says otherwise.
 const LAG: Duration = Duration::from_secs(2);
 
 impl Mirror {
-    /// Calls back when the mirror has on stable storage everything that is done now; at once if the
-    /// volume has no mirror, or goes on while it is cut off.
+    /// Calls back when the mirror has on stable storage everything that is done now: at once if the
+    /// volume has no mirror, or goes on while it is cut off; with an error if the mirror gets
+    /// nothing any more.
     pub(crate) fn when_mirrored(&self, answer: WhenMirrored) {
         let mut state = self.state.lock();
-        let at_once = match state.next_commit() {
-            Ok(commit) => state.waits.sync(commit, answer),
-            Err(_) => Some(answer),
+        let gets_groups = state.gets_groups();
+        let next = Commit(state.commits + 1);
+        let result = match () {
+            () if state.row.peer.is_empty() => Ok(()),
+            () if !gets_groups => Err(Code::Unavailable.into()),
+            () => match state.waits.sync(next, answer) {
+                None => {
+                    drop(state);
+                    return self.parts.durability.flush_soon();
+                }
+                Some(answer) => {
+                    drop(state);
+                    return answer(Ok(()));
+                }
+            },
         };
         drop(state);
-        match at_once {
-            Some(answer) => answer(Ok(())),
-            None => self.parts.durability.flush_soon(),
-        }
+        answer(result);
     }
 
     /// Counts a change of about so many bytes. Returns whether its caller must be held back.
@@ -39,8 +50,8 @@ impl Mirror {
     pub(crate) fn when_caught_up(&self, answer: WhenMirrored) {
         let at_once = {
             let mut state = self.state.lock();
-            match state.sender.is_some() && !state.has_stopped {
-                true => state.waits.hold_back(answer),
+            match state.gets_groups() {
+                true => state.waits.hold_back(Instant::now(), answer),
                 false => Some(answer),
             }
         };
@@ -54,24 +65,28 @@ impl Mirror {
     pub(super) fn tick(&self) {
         let now = Instant::now();
         let busy_since = *self.busy_since.lock();
-        if self.state.lock().sender.is_none() {
+        if !self.state.lock().gets_groups() {
             return;
         }
         let lag = self.lag();
         let (bytes, age) = self.risk();
         let mut state = self.state.lock();
-        // A mirror that does not follow has no backlog that a pause would end.
-        let lag = lag.filter(|_| state.phase == MirrorPhase::Follows && !state.waits.is_cut_off());
-        let is_behind = self.backlog.count(bytes, age, lag);
+        if !state.gets_groups() {
+            return;
+        }
+        let is_behind = self.backlog.exceeds(bytes, age, lag.unwrap_or(LAG));
         let was_cut_off = state.waits.is_cut_off();
-        let answers = state.waits.tick(now, busy_since, is_behind);
+        let answers = state.waits.tick(now, MirrorSigns { busy_since, is_behind });
         let is_cut_off = state.waits.is_cut_off();
+        // A mirror that does not follow has no backlog that a pause would end.
+        let follows = state.phase == MirrorPhase::Follows && !is_cut_off && !state.compares_rows;
+        self.backlog.count(bytes, is_behind, lag.filter(|_| follows));
         drop(state);
         match (was_cut_off, is_cut_off) {
             (false, true) => tracing::warn!(
                 seconds = CUT_OFF.as_secs(),
                 when_cut = ?self.parts.when_cut,
-                "the mirror is cut off: what a sync of level remote promises has to wait for it"
+                "the mirror is cut off: a sync of level remote goes on, or waits for it"
             ),
             (true, false) => {
                 tracing::info!("the mirror is back: a sync of level remote means that")
@@ -93,6 +108,18 @@ impl Mirror {
         let root = Handle::own(InodeId::ROOT);
         let set = self.parts.shard.get_xattr(root, xattr::LEVEL).ok();
         set.and_then(|name| Level::named(&name)).unwrap_or(Level::Local)
+    }
+
+    /// Ends all waits for the mirror.
+    pub(super) fn end_waits(&self, mut state: MutexGuard<'_, State>, why: WaitsEnd) {
+        let ended = state.waits.end(why, Instant::now());
+        state.wanted_verification = None;
+        state.verified.take_if(|verified| verified.finished.is_none());
+        self.backlog.set_lag(None);
+        drop(state);
+        for (answer, result) in ended {
+            answer(result);
+        }
     }
 
     /// Records that a part is being sent, or an answer awaited.

@@ -1,8 +1,8 @@
 //! The thread that sends groups to the mirror.
 //!
 //! If the connection ends, or the mirror cannot keep a group, it connects again. If a group cannot
-//! be read here, its changes are part of the next cut. After too many changes the whole volume is
-//! copied again.
+//! be read here, its changes are part of the next cut. After too many changes the volume is
+//! compared with the mirror.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -93,6 +93,7 @@ impl<'a> Sender<'a> {
                 Ok(()) => {}
                 Err(error @ (SendError::Primary(_) | SendError::File(_) | SendError::GivenUp)) => {
                     tracing::warn!(%error, "a group for the mirror is cut again");
+                    self.mirror.note_unread();
                     if !self.mirror.pause(PAUSE) {
                         return Ok(());
                     }
@@ -243,9 +244,8 @@ impl<'a> Sender<'a> {
             if !files_changed && self.course.follows() && self.mirror.wants_hand_over() {
                 self.mirror.ask_to_take_over(link)?;
             }
-            self.verify_some(link)?;
+            let verifies = self.verify_some(link)?;
             let wants_rows = self.verification.as_ref().is_some_and(Verification::wants_rows);
-            let verifies = self.verification.is_some() && !wants_rows;
             {
                 let mut state = self.mirror.state.lock();
                 if state.has_stopped {
@@ -257,7 +257,8 @@ impl<'a> Sender<'a> {
                 // One cut at a time: if two failed, the changes of one would be lost.
                 state.wants_cut = true;
                 state.wants_empty_cut |= files_changed || !self.course.follows() || wants_rows;
-                if state.wants_empty_cut || state.awaited > state.mirrored {
+                let is_awaited = state.awaited > state.mirrored && !state.lacks_some;
+                if state.wants_empty_cut || is_awaited || state.waits.syncs() > 0 {
                     self.mirror.parts.durability.flush_soon();
                 }
                 if !verifies {

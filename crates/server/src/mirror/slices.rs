@@ -7,49 +7,76 @@ use pelago_wire::mirror::MirrorLink;
 use super::group::{GroupSender, SendError};
 use super::resync::Comparing;
 use super::sender::Sender;
-use super::verify::Verification;
+use super::verify::{DifferingRows, Step, Verification};
 
 impl Sender<'_> {
-    /// Compares the rows of a cut, which the mirror has just got.
+    /// Compares the rows of a cut, which the mirror has just got. Nobody is held back meanwhile.
+    /// After an error the rows of the next cut are compared.
     pub(super) fn verify_rows(
         &mut self,
         link: &mut dyn MirrorLink,
         snapshot: &dyn TableRead,
     ) -> Result<(), SendError> {
+        self.mirror.state.lock().compares_rows = true;
+        let compared = self.compare_rows(link, snapshot);
+        self.mirror.state.lock().compares_rows = false;
+        let (differing, rows) = compared?;
         let Some(mut verification) = self.verification.take() else { return Ok(()) };
-        let mut group = GroupSender::begin(link, self.course.begin_question(), clock::now())?;
-        let mut comparing = Comparing::new(self.mirror, &mut group, snapshot);
-        let mut differing = Vec::new();
-        let compared = comparing.differing_keys(&mut |row_key| differing.push(row_key));
-        let rows = comparing.rows();
-        self.end_question(group, compared)?;
         if verification.end_rows(self.mirror, rows, &differing) {
             self.course.start_over();
         }
-        self.show_verified(verification, false);
+        self.show_verified(verification, Step::GoesOn);
         Ok(())
     }
 
-    /// Compares some content files, if a verification is under way.
-    pub(super) fn verify_some(&mut self, link: &mut dyn MirrorLink) -> Result<(), SendError> {
+    /// Returns the rows that differ, and the number of all.
+    fn compare_rows(
+        &mut self,
+        link: &mut dyn MirrorLink,
+        snapshot: &dyn TableRead,
+    ) -> Result<(DifferingRows, u64), SendError> {
+        let mut group = GroupSender::begin(link, self.course.begin_question(), clock::now())?;
+        let mut comparing = Comparing::new(self.mirror, &mut group, snapshot);
+        let mut differing = DifferingRows::default();
+        let compared = comparing.differing_keys(&mut |row_key| differing.add(row_key));
+        let rows = comparing.rows();
+        self.end_question(group, compared)?;
+        Ok((differing, rows))
+    }
+
+    /// Compares some content files, if a verification is under way. Returns whether it goes on
+    /// without waiting for a group.
+    pub(super) fn verify_some(&mut self, link: &mut dyn MirrorLink) -> Result<bool, SendError> {
         if let Some(repairs) = self.mirror.state.lock().wanted_verification.take() {
             self.verification = Some(Verification::new(repairs));
         }
-        let Some(verification) = &self.verification else { return Ok(()) };
-        if verification.wants_rows() || !self.course.follows() {
-            return Ok(());
+        let group = self.course.safe();
+        let Some(verification) = &self.verification else { return Ok(false) };
+        if verification.wants_rows()
+            || !self.course.follows()
+            || verification.waits_for_group(group)
+        {
+            return Ok(false);
         }
-        let Some(mut verification) = self.verification.take() else { return Ok(()) };
-        let mut group = GroupSender::begin(link, self.course.begin_question(), clock::now())?;
-        let mut comparing = Comparing::new(self.mirror, &mut group, &*self.mirror.parts.table);
-        let compared = verification.compare_some(self.mirror, &mut comparing);
-        let goes_on = self.end_question(group, compared);
-        let has_ended = matches!(goes_on, Ok(false));
-        self.show_verified(verification, has_ended);
-        goes_on.map(drop)
+        let Some(mut verification) = self.verification.take() else { return Ok(false) };
+        let step = self.compare_some(link, &mut verification, group);
+        self.show_verified(verification, *step.as_ref().unwrap_or(&Step::GoesOn));
+        step.map(|step| step == Step::GoesOn)
     }
 
-    /// Gives the group of a question up, unless the connection has ended.
+    fn compare_some(
+        &mut self,
+        link: &mut dyn MirrorLink,
+        verification: &mut Verification,
+        group: u64,
+    ) -> Result<Step, SendError> {
+        let mut asks = GroupSender::begin(link, self.course.begin_question(), clock::now())?;
+        let mut comparing = Comparing::new(self.mirror, &mut asks, &*self.mirror.parts.table);
+        let compared = verification.compare_some(self.mirror, &mut comparing, group);
+        self.end_question(asks, compared)
+    }
+
+    /// Gives the group of a question up, unless the connection has ended or ends now.
     fn end_question<T>(
         &mut self,
         group: GroupSender<'_>,
@@ -62,7 +89,8 @@ impl Sender<'_> {
         result
     }
 
-    fn show_verified(&mut self, mut verification: Verification, has_ended: bool) {
+    fn show_verified(&mut self, mut verification: Verification, step: Step) {
+        let has_ended = step == Step::Ended;
         let result = verification.result(has_ended.then(clock::now));
         self.mirror.state.lock().verified = Some(result);
         self.mirror.changed.notify_all();

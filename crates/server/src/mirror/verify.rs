@@ -20,13 +20,16 @@ use super::group::SendError;
 use super::resync::{Comparing, KnownFile};
 use crate::digests::content_of;
 
-/// Blocks that are compared in one slice, and in one question.
+/// Blocks that are compared in one slice: groups wait for it, some tenths of a second.
 const SLICE_BLOCKS: u64 = 32;
+/// Blocks in one question, as in a resync.
 const ASKED_BLOCKS: u64 = 16;
-/// Content files of one slice.
+/// Content files of one slice: each takes a question, sixteen of which are under way at once.
 const SLICE_FILES: usize = 64;
-/// How often a file is compared that changes meanwhile.
+/// How often a file is compared that changes meanwhile, or that one end cannot read.
 const TRIES: u32 = 3;
+/// The most files that wait for another try. More are named as if they always changed.
+const WAITING: usize = 1 << 16;
 /// The most names of each list of a result.
 const NAMES: usize = 1000;
 /// The most folders above a name.
@@ -78,7 +81,39 @@ struct Tried {
     key: ContentKey,
     row_key: Vec<u8>,
     first: u64,
+    /// How often it has changed meanwhile.
     tries: u32,
+    /// How often the comparison has failed, of this file or of another one in the same slice.
+    failures: u32,
+    /// The group that the mirror had when it was tried. Before the next one it has still changed.
+    tried_at: Option<u64>,
+}
+
+/// Rows that differ.
+#[derive(Debug, Default)]
+pub(super) struct DifferingRows {
+    count: u64,
+    /// The keys of the first ones.
+    keys: Vec<Vec<u8>>,
+}
+
+impl DifferingRows {
+    pub(super) fn add(&mut self, row_key: Vec<u8>) {
+        self.count += 1;
+        if self.keys.len() < NAMES {
+            self.keys.push(row_key);
+        }
+    }
+}
+
+/// The state of a verification after a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// There is more to compare.
+    GoesOn,
+    /// What is left has changed since the last group.
+    WaitsForGroup,
+    Ended,
 }
 
 /// A range of blocks of a file that is being compared.
@@ -100,13 +135,19 @@ impl Verification {
     }
 
     /// Records the rows that differ, of so many. Returns whether they are to be sent again.
-    pub(super) fn end_rows(&mut self, mirror: &Mirror, rows: u64, differing: &[Vec<u8>]) -> bool {
-        for row_key in differing {
-            self.note_difference(mirror, row_key);
+    pub(super) fn end_rows(
+        &mut self,
+        mirror: &Mirror,
+        rows: u64,
+        differing: &DifferingRows,
+    ) -> bool {
+        for row_key in &differing.keys {
+            add_name(&mut self.result.differing, mirror, row_key);
         }
+        self.result.differences += differing.count;
         self.result.rows = rows;
         self.stage = Stage::Contents { from: Vec::new() };
-        self.repairs && !differing.is_empty()
+        self.repairs && differing.count > 0
     }
 
     /// Returns the state, or with its time the result.
@@ -120,52 +161,105 @@ impl Verification {
         add_name(&mut self.result.differing, mirror, row_key);
     }
 
-    /// Returns the next content files that are to be compared; none at the end.
-    fn next_files(&mut self, mirror: &Mirror) -> Result<Vec<Tried>, SendError> {
-        if let Stage::Contents { from } = &self.stage {
-            let mut files = Vec::new();
-            let mut next = None;
-            let scanned = mirror.parts.table.scan(from, &[], &mut |row_key, value| {
-                if files.len() == SLICE_FILES {
-                    next = Some(row_key.to_vec());
-                    return ControlFlow::Break(());
-                }
-                if let Some(key) = content_of(row_key, value) {
-                    let row_key = row_key.to_vec();
-                    files.push(Tried { key, row_key, first: 0, tries: 0 });
-                }
-                ControlFlow::Continue(())
-            });
-            scanned.map_err(|error| table_failed("verifying the mirror", &error))?;
-            self.stage = next.map_or(Stage::Again, |from| Stage::Contents { from });
+    /// Returns whether it waits for nothing but a group.
+    pub(super) fn waits_for_group(&self, group: u64) -> bool {
+        let is_tried = |tried: &Tried| tried.tried_at == Some(group);
+        matches!(self.stage, Stage::Again)
+            && !self.again.is_empty()
+            && self.again.iter().all(is_tried)
+    }
+
+    /// Returns the next content files that are to be compared; none if all that is left has been
+    /// tried since this group.
+    fn next_files(&mut self, mirror: &Mirror, group: u64) -> Result<Vec<Tried>, SendError> {
+        let is_due = |tried: &Tried| tried.tried_at != Some(group);
+        let due = self.again.iter().filter(|tried| is_due(tried)).take(SLICE_FILES).count();
+        let is_scanning = matches!(self.stage, Stage::Contents { .. });
+        // Those that wait are few: they are tried again when they fill a slice.
+        if due < SLICE_FILES && is_scanning {
+            let files = self.scan(mirror)?;
             if !files.is_empty() {
                 return Ok(files);
             }
         }
-        let count = self.again.len().min(SLICE_FILES);
-        Ok(self.again.drain(..count).collect())
+        let mut files = Vec::new();
+        for tried in std::mem::take(&mut self.again) {
+            // After a failure alone, so that the file which fails is found.
+            let fits = match files.first() {
+                None => true,
+                Some(Tried { failures: 1.., .. }) => false,
+                Some(_) => tried.failures == 0 && files.len() < SLICE_FILES,
+            };
+            if fits && is_due(&tried) {
+                files.push(tried);
+            } else {
+                self.again.push_back(tried);
+            }
+        }
+        Ok(files)
     }
 
-    /// Has a file that has changed compared again, from its start.
-    fn retry(&mut self, mirror: &Mirror, tried: Tried) {
+    /// Returns the content files of the next rows.
+    fn scan(&mut self, mirror: &Mirror) -> Result<Vec<Tried>, SendError> {
+        let Stage::Contents { from } = &self.stage else { return Ok(Vec::new()) };
+        let mut files = Vec::new();
+        let mut next = None;
+        let scanned = mirror.parts.table.scan(from, &[], &mut |row_key, value| {
+            if files.len() == SLICE_FILES {
+                next = Some(row_key.to_vec());
+                return ControlFlow::Break(());
+            }
+            if let Some(key) = content_of(row_key, value) {
+                let row_key = row_key.to_vec();
+                let tried = Tried { key, row_key, first: 0, tries: 0, failures: 0, tried_at: None };
+                files.push(tried);
+            }
+            ControlFlow::Continue(())
+        });
+        scanned.map_err(|error| table_failed("verifying the mirror", &error))?;
+        self.stage = next.map_or(Stage::Again, |from| Stage::Contents { from });
+        Ok(files)
+    }
+
+    /// Has a file that has changed compared again, from its start, after the next group.
+    fn retry(&mut self, mirror: &Mirror, tried: Tried, group: u64) {
         let tries = tried.tries + 1;
-        match tries < TRIES {
-            true => self.again.push_back(Tried { first: 0, tries, ..tried }),
+        match tries < TRIES && self.again.len() < WAITING {
+            true => {
+                self.again.push_back(Tried { first: 0, tries, tried_at: Some(group), ..tried });
+            }
             false => add_name(&mut self.result.changing, mirror, &tried.row_key),
         }
     }
 
+    /// Has the files of a slice that failed compared again, one by one; one that fails each time
+    /// differs, as far as anybody can tell.
+    fn note_failure(&mut self, mirror: &Mirror, files: Vec<Tried>) {
+        for tried in files {
+            let failures = tried.failures + 1;
+            match failures < TRIES {
+                true => self.again.push_front(Tried { failures, ..tried }),
+                false => self.note_difference(mirror, &tried.row_key),
+            }
+        }
+    }
+
     /// Opens the files, and takes the blocks of each that are compared in this slice.
-    fn slices(&mut self, mirror: &Mirror, files: Vec<Tried>) -> Result<Vec<Slice>, SendError> {
+    fn slices(
+        &mut self,
+        mirror: &Mirror,
+        files: Vec<Tried>,
+        group: u64,
+    ) -> Result<Vec<Slice>, SendError> {
         let mut left = SLICE_BLOCKS;
         let mut slices = Vec::new();
-        for tried in files {
+        for mut tried in files {
             if left == 0 {
                 self.again.push_front(tried);
                 continue;
             }
             if mirror.parts.opens.changes().is_changed(tried.key) {
-                self.retry(mirror, tried);
+                self.retry(mirror, tried, group);
                 continue;
             }
             let (ino, generation) = tried.key;
@@ -173,24 +267,54 @@ impl Verification {
             // It may have been removed.
             let Some(file) = opened.map_err(|error| content_failed(&error))? else { continue };
             let known = KnownFile::new(tried.key, file)?;
-            let until = known.blocks().min(tried.first + left.min(ASKED_BLOCKS));
-            left -= (until - tried.first).max(1);
+            if known.blocks() < tried.first {
+                // It was cut meanwhile.
+                tried.first = 0;
+            }
+            // The block beyond the end is empty at the mirror too, unless its file is longer.
+            let end = known.blocks() + 1;
+            let until = end.min(tried.first + left.min(ASKED_BLOCKS));
+            left -= until - tried.first;
             slices.push(Slice { blocks: tried.first..until, tried, known });
         }
         Ok(slices)
     }
 
-    /// Compares some content files. Returns false at the end.
+    /// Compares some content files. `group`: the last one that the mirror has.
     pub(super) fn compare_some(
         &mut self,
         mirror: &Mirror,
         comparing: &mut Comparing<'_, '_>,
-    ) -> Result<bool, SendError> {
-        let files = self.next_files(mirror)?;
-        if files.is_empty() {
-            return Ok(!self.again.is_empty() || !matches!(self.stage, Stage::Again));
+        group: u64,
+    ) -> Result<Step, SendError> {
+        if mirror.parts.opens.changes().has_more() {
+            return Ok(Step::WaitsForGroup);
         }
-        let slices = self.slices(mirror, files)?;
+        let files = self.next_files(mirror, group)?;
+        if files.is_empty() {
+            return Ok(match self.again.is_empty() {
+                true => Step::Ended,
+                false => Step::WaitsForGroup,
+            });
+        }
+        let attempted = files.clone();
+        let waiting = self.again.clone();
+        let compared = self.compare(mirror, comparing, files, group);
+        if compared.is_err() {
+            self.again = waiting;
+            self.note_failure(mirror, attempted);
+        }
+        compared.map(|()| Step::GoesOn)
+    }
+
+    fn compare(
+        &mut self,
+        mirror: &Mirror,
+        comparing: &mut Comparing<'_, '_>,
+        files: Vec<Tried>,
+        group: u64,
+    ) -> Result<(), SendError> {
+        let slices = self.slices(mirror, files, group)?;
         let asked = slices.iter().map(|slice| slice.known.question(slice.blocks.clone()));
         let mut differ = comparing.ask(asked)?.into_iter();
         for Slice { tried, known, blocks } in slices {
@@ -198,21 +322,38 @@ impl Verification {
             let differs = differ.by_ref().take(count).fold(false, |any, differs| any || differs);
             // A write is announced before it changes a byte.
             if mirror.parts.opens.changes().is_changed(tried.key) {
-                self.retry(mirror, tried);
+                self.retry(mirror, tried, group);
             } else if differs {
-                self.note_difference(mirror, &tried.row_key);
-                if self.repairs {
-                    let (ino, generation) = tried.key;
-                    mirror.parts.opens.mirror_again(ino, generation, known.size()?);
-                }
-            } else if blocks.end < known.blocks() {
+                self.differs(mirror, &tried, &known)?;
+            } else if blocks.end <= known.blocks() {
                 self.again.push_front(Tried { first: blocks.end, ..tried });
             } else {
                 self.result.files += 1;
                 self.result.bytes += known.size()?;
             }
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Records that the mirror has another content file, if its row still names it: the changes of
+    /// one that was removed are forgotten.
+    fn differs(
+        &mut self,
+        mirror: &Mirror,
+        tried: &Tried,
+        known: &KnownFile,
+    ) -> Result<(), SendError> {
+        let row = mirror.parts.table.get(&tried.row_key);
+        let row = row.map_err(|error| table_failed("verifying the mirror", &error))?;
+        if row.and_then(|value| content_of(&tried.row_key, &value)) != Some(tried.key) {
+            return Ok(());
+        }
+        self.note_difference(mirror, &tried.row_key);
+        if self.repairs {
+            let (ino, generation) = tried.key;
+            mirror.parts.opens.mirror_again(ino, generation, known.size()?);
+        }
+        Ok(())
     }
 }
 

@@ -18,6 +18,10 @@ pub(super) const CUT_OFF: Duration = Duration::from_secs(3);
 /// A callback, called once.
 pub(crate) type WhenMirrored = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
+/// The longest time for which a reply is held back. Clients and other sites give a request up after
+/// some seconds.
+const LONGEST_HOLD: Duration = Duration::from_secs(5);
+
 /// The reaction of a sync of level *remote* to a mirror that is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenCut {
@@ -28,6 +32,24 @@ pub enum WhenCut {
     Wait,
 }
 
+/// The reason for which nobody waits for the mirror any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WaitsEnd {
+    /// The volume has no mirror any more: level *remote* means *local*.
+    Removed,
+    /// The server stops, or the mirror was promoted. What the mirror lacks now may be lost.
+    Stopped,
+}
+
+/// The state of the mirror at a tick.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MirrorSigns {
+    /// The time since which the mirror has not taken, or not answered, the last part that was sent.
+    pub(super) busy_since: Option<Instant>,
+    /// It lacks more than the limit of the backlog.
+    pub(super) is_behind: bool,
+}
+
 /// The callers that wait.
 pub(super) struct Waits {
     when_cut: WhenCut,
@@ -36,8 +58,8 @@ pub(super) struct Waits {
     is_cut_off: bool,
     /// Callers that wait until the mirror has everything that was done before a group commit.
     syncs: Vec<(Commit, WhenMirrored)>,
-    /// Callers that are held back.
-    held: Vec<WhenMirrored>,
+    /// Callers that are held back, each with the time since which it is.
+    held: Vec<(Instant, WhenMirrored)>,
 }
 
 impl Waits {
@@ -73,11 +95,11 @@ impl Waits {
     }
 
     /// Holds a caller back. Returns the callback if the mirror is cut off.
-    pub(super) fn hold_back(&mut self, answer: WhenMirrored) -> Option<WhenMirrored> {
+    pub(super) fn hold_back(&mut self, now: Instant, answer: WhenMirrored) -> Option<WhenMirrored> {
         if self.is_cut_off {
             return Some(answer);
         }
-        self.held.push(answer);
+        self.held.push((now, answer));
         None
     }
 
@@ -92,43 +114,47 @@ impl Waits {
     /// Records that the mirror has everything that was done before a group commit. Returns the
     /// callers that waited for that.
     pub(super) fn mirrored(&mut self, commit: Commit) -> Vec<WhenMirrored> {
-        self.syncs
-            .extract_if(.., |(awaited, _)| *awaited <= commit)
-            .map(|(_, answer)| answer)
-            .collect()
+        let ready = self.syncs.extract_if(.., |(awaited, _)| *awaited <= commit);
+        ready.map(|(_, answer)| answer).collect()
     }
 
-    /// Decides whether the mirror is cut off. `busy_since`: the time since which the mirror has not
-    /// taken, or not answered, the last part that was sent. `is_behind`: it is too far behind.
-    /// Returns the callers that wait no longer.
-    pub(super) fn tick(
-        &mut self,
-        now: Instant,
-        busy_since: Option<Instant>,
-        is_behind: bool,
-    ) -> Vec<WhenMirrored> {
+    /// Decides whether the mirror is cut off. One that was is not back before it follows, answers,
+    /// and has caught up: an hour of changes must hold nobody up. Returns the callers that wait no
+    /// longer.
+    pub(super) fn tick(&mut self, now: Instant, signs: MirrorSigns) -> Vec<WhenMirrored> {
+        let MirrorSigns { busy_since, is_behind } = signs;
         let too_long = |since: Instant| now.saturating_duration_since(since) >= CUT_OFF;
-        let is_cut_off = self.apart_since.is_some_and(too_long) || busy_since.is_some_and(too_long);
-        self.is_cut_off = is_cut_off;
+        let is_silent = busy_since.is_some_and(too_long);
+        self.is_cut_off = match self.is_cut_off {
+            true => is_silent || self.apart_since.is_some() || is_behind,
+            false => is_silent || self.apart_since.is_some_and(too_long),
+        };
         let mut answers = Vec::new();
-        if is_cut_off || !is_behind {
-            answers.append(&mut self.held);
-        }
-        if is_cut_off && self.when_cut == WhenCut::GoOn {
+        let all = self.is_cut_off || !is_behind;
+        let is_over = |since: Instant| all || now.saturating_duration_since(since) >= LONGEST_HOLD;
+        let held = self.held.extract_if(.., |(since, _)| is_over(*since));
+        answers.extend(held.map(|(_, answer)| answer));
+        if self.is_cut_off && self.when_cut == WhenCut::GoOn {
             answers.extend(self.syncs.drain(..).map(|(_, answer)| answer));
         }
         answers
     }
 
-    /// Ends all waits: there is no mirror any more. Returns the callers, and what they get.
-    pub(super) fn end(&mut self) -> (Vec<WhenMirrored>, Result<(), Error>) {
-        let syncs = self.syncs.drain(..).map(|(_, answer)| answer);
-        let answers = syncs.chain(self.held.drain(..)).collect();
-        let result = match self.when_cut {
-            WhenCut::GoOn => Ok(()),
-            WhenCut::Wait => Err(Code::Unavailable.into()),
+    /// Ends all waits, and begins anew for another mirror. Returns the callers, and what they get.
+    pub(super) fn end(
+        &mut self,
+        why: WaitsEnd,
+        now: Instant,
+    ) -> Vec<(WhenMirrored, Result<(), Error>)> {
+        let waits = std::mem::replace(self, Self::new(self.when_cut, now));
+        let result = match why {
+            WaitsEnd::Removed => Ok(()),
+            WaitsEnd::Stopped => Err(Code::Unavailable.into()),
         };
-        (answers, result)
+        let syncs = waits.syncs.into_iter().map(|(_, answer)| (answer, result));
+        // These changes are done.
+        let held = waits.held.into_iter().map(|(_, answer)| (answer, Ok(())));
+        syncs.chain(held).collect()
     }
 }
 
@@ -142,12 +168,20 @@ mod tests {
         Box::new(|_| {})
     }
 
+    /// A mirror that answers at once and lacks little.
+    const WELL: MirrorSigns = MirrorSigns { busy_since: None, is_behind: false };
+    const BEHIND: MirrorSigns = MirrorSigns { busy_since: None, is_behind: true };
+
+    fn busy(since: Instant) -> MirrorSigns {
+        MirrorSigns { busy_since: Some(since), is_behind: false }
+    }
+
     /// Waits with a mirror that follows, and the time.
     fn following(when_cut: WhenCut) -> (Waits, Instant) {
         let now = Instant::now();
         let mut waits = Waits::new(when_cut, now);
         waits.follows(true, now);
-        assert!(waits.tick(now, None, false).is_empty());
+        assert!(waits.tick(now, WELL).is_empty());
         (waits, now)
     }
 
@@ -167,10 +201,10 @@ mod tests {
     fn a_mirror_that_takes_nothing_for_three_seconds_is_cut_off() {
         let (mut waits, now) = following(WhenCut::GoOn);
         assert!(waits.sync(Commit(1), nothing()).is_none());
-        assert_eq!(waits.tick(now + 2 * SECOND, Some(now), false).len(), 0);
-        assert_eq!(waits.tick(now + 3 * SECOND, Some(now), false).len(), 1);
+        assert_eq!(waits.tick(now + 2 * SECOND, busy(now)).len(), 0);
+        assert_eq!(waits.tick(now + 3 * SECOND, busy(now)).len(), 1);
         assert!(waits.sync(Commit(2), nothing()).is_some(), "it goes on at once");
-        waits.tick(now + 4 * SECOND, None, false);
+        waits.tick(now + 4 * SECOND, WELL);
         assert!(waits.sync(Commit(3), nothing()).is_none(), "the mirror answers again");
     }
 
@@ -180,31 +214,69 @@ mod tests {
         waits.follows(false, now);
         waits.follows(false, now + 2 * SECOND);
         assert!(waits.sync(Commit(1), nothing()).is_none(), "it may be back soon");
-        assert_eq!(waits.tick(now + 3 * SECOND, None, false).len(), 1);
+        assert_eq!(waits.tick(now + 3 * SECOND, WELL).len(), 1);
+    }
+
+    /// The connection to a mirror that has vanished ends after a minute: that is no sign of it.
+    #[test]
+    fn a_mirror_is_not_back_because_its_connection_ends() {
+        let (mut waits, now) = following(WhenCut::GoOn);
+        waits.tick(now + 3 * SECOND, busy(now));
+        waits.follows(false, now + 60 * SECOND);
+        waits.tick(now + 60 * SECOND, WELL);
+        assert!(waits.is_cut_off());
+    }
+
+    /// What has gathered while it was away takes hours on its line.
+    #[test]
+    fn a_mirror_is_not_back_before_it_has_caught_up() {
+        let (mut waits, now) = following(WhenCut::GoOn);
+        waits.follows(false, now);
+        waits.tick(now + 3 * SECOND, BEHIND);
+        waits.follows(true, now + 4 * SECOND);
+        waits.tick(now + 5 * SECOND, BEHIND);
+        assert!(waits.sync(Commit(1), nothing()).is_some());
+        assert!(waits.hold_back(now + 5 * SECOND, nothing()).is_some());
+        waits.tick(now + 6 * SECOND, WELL);
+        assert!(!waits.is_cut_off());
     }
 
     #[test]
     fn a_volume_that_is_to_wait_answers_nothing_while_the_mirror_is_cut_off() {
         let (mut waits, now) = following(WhenCut::Wait);
         assert!(waits.sync(Commit(1), nothing()).is_none());
-        assert_eq!(waits.tick(now + 9 * SECOND, Some(now), false).len(), 0);
+        assert_eq!(waits.tick(now + 9 * SECOND, busy(now)).len(), 0);
         assert!(waits.is_cut_off());
         assert!(waits.sync(Commit(2), nothing()).is_none());
         assert_eq!(waits.mirrored(Commit(1)).len(), 1);
-        let (answers, result) = waits.end();
-        assert_eq!((answers.len(), result.is_err()), (1, true), "a stop does not lie");
+    }
+
+    #[test]
+    fn a_stop_does_not_lie_and_a_mirror_that_is_given_up_is_not_waited_for() {
+        for when_cut in [WhenCut::GoOn, WhenCut::Wait] {
+            for (why, is_ok) in [(WaitsEnd::Removed, true), (WaitsEnd::Stopped, false)] {
+                let (mut waits, now) = following(when_cut);
+                assert!(waits.sync(Commit(1), nothing()).is_none());
+                assert!(waits.hold_back(now, nothing()).is_none());
+                let ended = waits.end(why, now);
+                let results: Vec<bool> = ended.iter().map(|(_, result)| result.is_ok()).collect();
+                assert_eq!(results, [is_ok, true], "{why:?}");
+            }
+        }
     }
 
     #[test]
     fn a_caller_that_is_held_back_goes_on_when_the_mirror_has_caught_up_or_is_cut_off() {
         for when_cut in [WhenCut::GoOn, WhenCut::Wait] {
             let (mut waits, now) = following(when_cut);
-            assert!(waits.hold_back(nothing()).is_none());
-            assert_eq!(waits.tick(now + SECOND, None, true).len(), 0);
-            assert_eq!(waits.tick(now + SECOND, None, false).len(), 1);
-            assert!(waits.hold_back(nothing()).is_none());
-            assert_eq!(waits.tick(now + 5 * SECOND, Some(now), true).len(), 1);
-            assert!(waits.hold_back(nothing()).is_some(), "nobody is held back meanwhile");
+            assert!(waits.hold_back(now, nothing()).is_none());
+            assert_eq!(waits.tick(now + SECOND, BEHIND).len(), 0);
+            assert_eq!(waits.tick(now + SECOND, WELL).len(), 1);
+            assert!(waits.hold_back(now + SECOND, nothing()).is_none());
+            assert_eq!(waits.tick(now + 6 * SECOND, BEHIND).len(), 1, "and after five seconds");
+            assert!(waits.hold_back(now, nothing()).is_none());
+            assert_eq!(waits.tick(now + 5 * SECOND, busy(now)).len(), 1);
+            assert!(waits.hold_back(now, nothing()).is_some(), "nobody is held back meanwhile");
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pelago_data::{OpError, OpenKey};
 use pelago_wire::{Code, Description, Effect, Error, Handle, InodeId, Level, Reply, xattr};
 
@@ -12,6 +13,8 @@ use crate::completion::Completion;
 
 /// How often the folders above a file are looked at if they move meanwhile.
 const ATTEMPTS: usize = 3;
+/// Names of a file of which the folders are known. Of more the strongest level counts.
+const KNOWN_NAMES: usize = 64;
 
 impl Dispatcher {
     /// Returns whether the reply to a change must wait until the mirror has caught up.
@@ -47,18 +50,30 @@ impl Dispatcher {
             return self.reply_when_safe(reply, report, invalidations, done);
         };
         let opens = Arc::clone(&self.parts.opens);
-        let durability = Arc::clone(&self.parts.durability);
-        let done = done.into_done();
+        let durability = &self.parts.durability;
+        let answer = Arc::new(Mutex::new(Some((done.into_done(), reply))));
+        // What may never be safe here fails at once: the mirror may be waiting for it.
+        let of_failure = Arc::clone(&answer);
+        let when_safe = move |safe: Result<(), Error>| {
+            if let Err(cause) = safe
+                && let Some((done, _)) = of_failure.lock().take()
+            {
+                done(Err(report.error(&opens, cause)));
+            }
+        };
+        durability.when_safe(durability.done(), invalidations, Box::new(when_safe));
+        let again = Arc::clone(durability);
         let sequence = durability.done();
-        // The mirror is told first: the group commit that makes the change safe is then the one
-        // that cuts. A cut is sent only after it is safe here.
         mirror.when_mirrored(Box::new(move |mirrored: Result<(), Error>| {
-            let answer = move |safe: Result<(), Error>| match (mirrored, safe) {
-                (Ok(()), Ok(())) => done(Ok(reply)),
-                (_, Err(cause)) => done(Err(report.error(&opens, cause))),
-                (Err(error), Ok(())) => done(Err(error)),
-            };
-            durability.when_safe(sequence, invalidations, Box::new(answer));
+            let Some((done, reply)) = answer.lock().take() else { return };
+            match mirrored {
+                // A mirror that is cut off says nothing of what is safe here.
+                Ok(()) => {
+                    let when_safe = move |safe: Result<(), Error>| done(safe.map(|()| reply));
+                    again.when_safe(sequence, invalidations, Box::new(when_safe));
+                }
+                Err(error) => done(Err(error)),
+            }
         }));
     }
 }
@@ -104,6 +119,9 @@ impl Executor<'_> {
         }
         for _ in 0..ATTEMPTS {
             let placement = shard.placement(node, true)?;
+            if placement.dirs.len() >= KNOWN_NAMES {
+                return Ok(Level::Remote);
+            }
             let moves = placement.directory_moves;
             let above = placement.dirs.iter().map(|dir| match shard.ancestors(*dir, moves) {
                 Ok(ancestors) => self.nearest_level(&ancestors.dirs),

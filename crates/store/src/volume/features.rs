@@ -42,12 +42,27 @@ pub fn set_not_primary(folder: &Folder) -> Result<(), VolumeError> {
     add_needed_feature(folder, NOT_PRIMARY)
 }
 
+/// Takes back [`set_not_primary`]: this folder is the primary after all.
+///
+/// # Errors
+/// [`VolumeError`]. Whether it was taken back is unknown then; the call can be repeated.
+pub fn set_primary_again(folder: &Folder) -> Result<(), VolumeError> {
+    change_needed_features(folder, |features| features & !NOT_PRIMARY)
+}
+
 /// Adds a needed feature to the `format` of the volume in `folder`, on stable storage.
 fn add_needed_feature(folder: &Folder, feature: u64) -> Result<(), VolumeError> {
-    /// Of two at once, the later one would take away what the earlier one has added.
+    change_needed_features(folder, |features| features | feature)
+}
+
+fn change_needed_features(
+    folder: &Folder,
+    change: impl FnOnce(u64) -> u64,
+) -> Result<(), VolumeError> {
+    /// Of two at once, the later one would undo the earlier one.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock();
     let mut format = read_format(folder)?.value;
-    format.needed_features |= feature;
+    format.needed_features = change(format.needed_features);
     write_format(folder, &format)
 }
