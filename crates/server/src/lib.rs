@@ -10,11 +10,14 @@
 
 pub use background::{WorkerState, WorkerStatus};
 pub use copies::CopyStatus;
+pub use group_gate::GroupGate;
 pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes, most_facts};
 pub use mirror::{
     Commit, ConnectMirror, MirrorPhase, MirrorProgress, Offer, OnReplaced, SetMirrorError,
 };
-pub use mirrors::{MirrorError, MirrorStatus, MirrorStore, Promoted, has_mirrors};
+pub use mirrors::{
+    MirrorError, MirrorStatus, MirrorStore, OpenDoor, Promoted, ReadableMirror, has_mirrors,
+};
 pub use ownership::OnLost;
 pub use pelago_data::{Passthrough, PassthroughStatus};
 pub use pelago_meta::recovery::RecoverError;
@@ -38,6 +41,7 @@ mod digests;
 mod find_by_id;
 mod grace;
 mod group_commit;
+mod group_gate;
 mod homecomings;
 mod host;
 mod leases;

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use pelago_store::folder::Folder;
@@ -19,11 +19,14 @@ use pelago_store::volume::{Volume, VolumeError, VolumeId};
 use pelago_wire::mirror::{Groups, MirrorSays, Mirrors, OfferRefused, PrimaryRun};
 use pelago_wire::{Time, limits};
 
+use crate::server::Server;
+
 use connection::Connection;
 use image::Image;
 use slot::{Folders, Shown, Slot};
 
 pub use error::MirrorError;
+pub use readers::{OpenDoor, ReadableMirror};
 
 mod apply;
 mod compare;
@@ -31,7 +34,10 @@ mod connection;
 mod error;
 mod image;
 mod promoted;
+mod read_table;
+mod readers;
 mod slot;
+mod touched;
 
 /// The name of the folder of the mirrors, in the folder of their server.
 const MIRRORS: &str = "mirrors";
@@ -63,6 +69,8 @@ pub struct MirrorStatus {
     pub since: Option<Time>,
     /// The reign with which it was promoted; `None` if it is a mirror.
     pub promoted: Option<u64>,
+    /// The number of mounts that read it.
+    pub readers: usize,
     /// The reason why the last group was not kept, for people.
     pub error: Option<String>,
 }
@@ -96,6 +104,7 @@ impl MirrorStore {
             dir: dir.path().to_path_buf(),
             mirrors: dir.create_folder(MIRRORS)?,
             spool: dir.create_folder(SPOOL)?,
+            door: OnceLock::new(),
         });
         if !folders.spool.try_lock()? {
             return Err(MirrorError::InUse { path: folders.dir.clone() });
@@ -122,7 +131,31 @@ impl MirrorStore {
     #[must_use]
     pub fn list(&self) -> Vec<MirrorStatus> {
         let slots: Vec<_> = self.slots.lock().values().map(Arc::clone).collect();
-        slots.iter().map(|slot| status(slot.volume, slot.shown())).collect()
+        slots.iter().map(|slot| status(slot)).collect()
+    }
+
+    /// Sets the door by which readers come in, and opens it for each mirror that has a whole state.
+    /// A second call does nothing.
+    pub fn set_door(&self, door: OpenDoor) {
+        if self.folders.door.set(door).is_err() {
+            return;
+        }
+        let slots: Vec<_> = self.slots.lock().values().map(Arc::clone).collect();
+        for slot in slots {
+            let state = slot.state.lock();
+            slot.readers.close();
+            slot.let_readers_in(&state);
+        }
+    }
+
+    /// Returns the server of the readers of a mirror, which is started if there is none.
+    ///
+    /// # Errors
+    /// [`MirrorError::Missing`] if there is no mirror with a whole state; [`MirrorError::Readers`].
+    pub fn reader(&self, volume: VolumeId) -> Result<Arc<Server>, MirrorError> {
+        let slot = self.slots.lock().get(&volume.0).map(Arc::clone);
+        let server = slot.and_then(|slot| slot.readers.server());
+        server.ok_or_else(|| MirrorError::Missing { volume, path: self.folders.dir.clone() })?
     }
 
     /// Makes the mirror of a volume its primary, on stable storage, and closes it: its folder can
@@ -143,6 +176,7 @@ impl MirrorStore {
             return complete(&slot, reign);
         }
         slot.settle(&mut state)?;
+        slot.readers.close();
         let image = state.image.take().ok_or_else(missing)?;
         let row = image.known_row()?;
         let (reign, number) = match row.role {
@@ -167,7 +201,7 @@ impl MirrorStore {
         let slots: Vec<_> = self.slots.lock().values().map(Arc::clone).collect();
         for slot in slots {
             slot.next_turn();
-            slot.state.lock().close();
+            slot.close();
         }
     }
 
@@ -288,7 +322,9 @@ fn complete(slot: &Slot, reign: u64) -> Result<Promoted, MirrorError> {
     Ok(Promoted { volume, reign, number: None, cut: None, path })
 }
 
-fn status(volume: VolumeId, shown: Shown) -> MirrorStatus {
-    let Shown { reign, number, cut, is_connected, since, promoted, error, .. } = shown;
-    MirrorStatus { volume, reign, number, cut, is_connected, since, promoted, error }
+fn status(slot: &Slot) -> MirrorStatus {
+    let volume = slot.volume;
+    let readers = slot.readers.count();
+    let Shown { reign, number, cut, is_connected, since, promoted, error, .. } = slot.shown();
+    MirrorStatus { volume, reign, number, cut, is_connected, since, promoted, readers, error }
 }

@@ -41,6 +41,7 @@ mod error;
 mod options;
 mod owner;
 mod primary;
+mod readers;
 mod start;
 mod table_opening;
 
@@ -485,7 +486,11 @@ impl Server {
         self.core.host.stop_workers();
         self.core.sites.stop_copies();
         self.replaced.release_all();
-        let saved = self.save_all();
+        let saved = match self.core.options.groups {
+            // All is as its primary has it.
+            Some(_) => Ok(()),
+            None => self.save_all(),
+        };
         self.mirror.stop(LAST_GROUP_TIMEOUT);
         self.core.host.stop_commits();
         let Some(open) = running.volume.take() else { return saved };

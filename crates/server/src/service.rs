@@ -25,6 +25,7 @@ use pelago_wire::{
 use crate::completion::CancelKey;
 use crate::find_by_id::FindById;
 use crate::grace::Grace;
+use crate::group_gate::GroupGate;
 use crate::leases::Leases;
 use crate::locks::Locks;
 use crate::other_sessions::OtherSessions;
@@ -44,6 +45,7 @@ mod dispatch;
 mod elsewhere;
 pub(crate) mod epochs;
 mod execute;
+pub(crate) mod groups;
 mod guests;
 mod leases;
 mod locks;
@@ -95,6 +97,8 @@ pub(crate) struct Parts {
     pub(crate) sites: Arc<Sites>,
     /// `None` unless the volume lies on a shared store.
     pub(crate) ownership: Option<Arc<Ownership>>,
+    /// `None` unless the requests are those of a mirror's readers.
+    pub(crate) groups: Option<Arc<GroupGate>>,
 }
 
 /// The service of a server in its own process.

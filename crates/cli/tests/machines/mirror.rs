@@ -450,3 +450,61 @@ fn what_cannot_be_a_mirror_is_refused_with_one_line() {
     sites.lab.network.join(&sites.there);
     sites.wait();
 }
+
+/// The mirror is mounted on its machine, and shows each group; the mount outlives the process that
+/// keeps the mirror, and the promotion.
+#[test]
+fn a_mirror_is_read_before_its_promotion() {
+    let Some(sites) = Sites::new() else { return };
+    let line = "cd ~/pelago/files && mkdir -p a/b && echo one > a/b/f && ln -s b/f a/soft && \
+                head -c 1000000 /dev/urandom > large && pelago tag a/b/f project=apollo";
+    tried(&sites.home, line).expect_success();
+    sites.wait();
+    let image = sites.image();
+    let point = sites.there.home.join("read");
+    fs::create_dir(&point).unwrap();
+    let mount = format!("pelago mount {} {}", image.display(), point.display());
+    let refused = tried(&sites.there, &mount);
+    assert!(refused.err.contains("mount it with `--read-only`"), "{refused:?}");
+    for refused in ["up", "check"] {
+        let refused = tried(&sites.there, &format!("pelago {refused} {}", image.display()));
+        assert_ne!(refused.code, Some(0), "{refused:?}");
+    }
+    sites.there.types(&format!("{mount} --read-only --detach"));
+    let status = format!("pelago status {} --json", point.display());
+    sites.lab.ends(pid_of(&sites.there.types(&status).json()));
+    let shows = |what: &str| {
+        let home = sums(&sites.home, &sites.tree());
+        until(what, || sums(&sites.there, &point) == home);
+    };
+    shows("the mount shows the mirror");
+    let tree = |machine: &Machine, tree: &Path| listed(machine, tree).replace("/large", "/l");
+    assert_eq!(tree(&sites.there, &point), tree(&sites.home, &sites.tree()));
+    let tagged = format!("pelago find project=apollo {}", point.display());
+    assert_eq!(tried(&sites.there, &tagged).expect_success().out.lines().count(), 1);
+    let written = tried(&sites.there, &format!("touch {}/new", point.display()));
+    assert!(written.err.contains("Read-only file system"), "{written:?}");
+    let keeper = sites.there.types("pelago status ~/mirrors --json").json();
+    assert_eq!(keeper["mirrors"][0]["readers"], 1, "{keeper}");
+    // What the kernel has cached is moved, replaced and removed.
+    let line = "cd ~/pelago/files && mkdir c && mv a/b c/b && mv c a/b && rm large && \
+                echo two > a/b/b/f && echo three > large";
+    tried(&sites.home, line).expect_success();
+    sites.wait();
+    shows("the mount shows the next group");
+    kill(sites.keeper());
+    sites.keep();
+    tried(&sites.home, "echo four > ~/pelago/files/four").expect_success();
+    sites.wait();
+    shows("the mount shows what came after the kill");
+    let before = sums(&sites.home, &sites.tree());
+    let after = sites.burn();
+    assert_eq!(sums(&sites.there, &after), before);
+    assert_eq!(sums(&sites.there, &point), before, "the mount goes on");
+    let new = format!("echo five > {}/five", after.display());
+    tried(&sites.there, &new).expect_success();
+    let seen = format!("cat {}/five", point.display());
+    assert_eq!(tried(&sites.there, &seen).expect_success().out, "five\n");
+    sites.there.types(&format!("pelago unmount {}", point.display()));
+    sites.logs_are_quiet();
+}

@@ -166,14 +166,18 @@ fn recover(
     }
     let has_mirror = !shard.mirror_row().map_err(failed)?.peer.is_empty();
     let is_copied = !others.is_empty() || has_mirror;
-    let measured = recovery::measure_written(
-        &shard,
-        &*parts.table,
-        &parts.content,
-        detects_writers,
-        is_copied,
-    );
-    let Measured { report, still_written } = measured.map_err(failed)?;
+    let Measured { report, still_written } = match options.groups {
+        // A promotion does it.
+        Some(_) => Measured::default(),
+        None => recovery::measure_written(
+            &shard,
+            &*parts.table,
+            &parts.content,
+            detects_writers,
+            is_copied,
+        )
+        .map_err(failed)?,
+    };
     host.space.refresh().map_err(failed)?;
     let mut sessions = shard.earlier_sessions().map_err(failed)?;
     let origins = Origins::of_last_run(&sessions);

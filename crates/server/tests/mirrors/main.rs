@@ -28,6 +28,7 @@ use crate::harness::requests;
 use primary::{CUT, Primary, State, changes, group, put, read, send, send_all, state_of};
 
 mod primary;
+mod reading;
 mod resync;
 
 const RUN: [u8; 16] = [7; 16];

@@ -1,0 +1,538 @@
+//! A mirror that is read before it is promoted: readers see each group of the primary, one at a
+//! time, and change nothing.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_server::{MirrorError, Server};
+use pelago_wire::mirror::{GroupKind, GroupPart, Groups, Mirrors as _, RowChange};
+use pelago_wire::{
+    Attr, Code, Connections, Context, Entry, Handle, LeasedAnswer, Leases, Name, NewMode,
+    OpenFlags, OpenId, Recalled, RecordedPeer, RenameFlags, Reply, Request, SessionId,
+    SessionRecord, SetAttr, Touched, XattrFlags,
+};
+
+use super::primary::{State, changes, group, put, read, send};
+use super::{World, expect_served};
+use crate::harness::requests::{self, call, call_as, close, lookup, next_open, unlink, write};
+use crate::harness::until;
+
+const ROOT: Handle = Handle::ROOT;
+
+/// A mirror with its readers, and the connection of its primary.
+struct Reading {
+    world: World,
+    groups: Box<dyn Groups>,
+    /// The state that the mirror has.
+    state: State,
+    number: u64,
+}
+
+impl Reading {
+    fn new() -> Self {
+        Self::of(World::with_mirror())
+    }
+
+    fn of(world: World) -> Self {
+        let groups = world.offer(1);
+        let number = groups.ready().number;
+        let state = world.first.clone();
+        Self { world, groups, state, number }
+    }
+
+    fn reader(&self) -> Arc<Server> {
+        self.world.store().reader(self.world.id()).unwrap()
+    }
+
+    /// Changes the primary, and has the mirror carry out the group.
+    fn change(&mut self, change: impl FnOnce(&Server)) {
+        self.send(change);
+        self.groups.carry_out().unwrap();
+    }
+
+    /// Changes the primary. The group is safe at the mirror, and not carried out.
+    fn send(&mut self, change: impl FnOnce(&Server)) {
+        let state = self.world.primary.change(change);
+        let parts = changes(&self.state, &state);
+        self.number += 1;
+        send(&mut *self.groups, &group(self.number, GroupKind::Change, &parts));
+        self.state = state;
+    }
+
+    /// Ends everything, and compares all rows and all content with the primary.
+    fn expect_equal(mut self) {
+        drop(self.groups);
+        self.world.expect_mirror(&self.state);
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+fn make_dir(server: &Server, dir: Handle, text: &str) -> Handle {
+    let request = Request::MakeDir { dir, name: name(text), mode: NewMode::exactly(0o755) };
+    match call(server, request, &[]).unwrap() {
+        Reply::Entry(entry) => entry.handle,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn rename(server: &Server, from: (Handle, &str), to: (Handle, &str)) {
+    let request = Request::Rename {
+        from_dir: from.0,
+        from: name(from.1),
+        to_dir: to.0,
+        to: name(to.1),
+        flags: RenameFlags::Replace,
+    };
+    call(server, request, &[]).unwrap();
+}
+
+fn open(server: &Server, node: Handle) -> OpenId {
+    let open = next_open();
+    call(server, Request::Open { node, flags: OpenFlags::READ, open }, &[]).unwrap();
+    open
+}
+
+fn read_at(server: &Server, open: OpenId, offset: u64, size: u32) -> Result<Vec<u8>, Code> {
+    match call(server, Request::Read { open, offset, size }, &[])? {
+        Reply::Data(data) => Ok(data.as_bytes().to_vec()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn attr(server: &Server, node: Handle) -> Result<Attr, Code> {
+    match call(server, Request::GetAttr { node }, &[])? {
+        Reply::Attr(attr) => Ok(attr),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn bytes(server: &Server, request: Request) -> Vec<u8> {
+    match call(server, request, &[]).unwrap() {
+        Reply::Bytes(bytes) => bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns the sizes of all files of the mirror's table, which each batch changes.
+fn table_files(mirror: &Path) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    let mut folders = vec![mirror.join("table")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let meta = entry.metadata().unwrap();
+            match meta.is_dir() {
+                true => folders.push(entry.path()),
+                false => {
+                    let modified = format!("{:?}", meta.modified().unwrap());
+                    found.push((format!("{} {modified}", entry.path().display()), meta.len()));
+                }
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn readers_see_each_group_and_nothing_is_written() {
+    let mut reading = Reading::new();
+    let path = reading.world.path();
+    let before = table_files(&path);
+    let reader = reading.reader();
+    assert_eq!(read(&reader, "small").unwrap(), b"bytes");
+    assert_eq!(read(&reader, "large").unwrap(), [1; 300_000]);
+    assert_eq!(read(&reader, "sparse").unwrap()[199_999..][..2], [0, 2]);
+    let session = SessionId::new(1, 1);
+    let who = Context { session, ..Context::direct(10, 20) };
+    call_as(&reader, &who, Request::StatFs, &[]).unwrap();
+    for (request, what) in [
+        (Request::Unlink { dir: ROOT, name: name("small") }, "unlink"),
+        (Request::MakeDir { dir: ROOT, name: name("d"), mode: NewMode::exactly(0o755) }, "mkdir"),
+        (
+            Request::SetAttr {
+                node: lookup(&reader, ROOT, "small").unwrap().handle,
+                open: None,
+                set: SetAttr { mode: Some(0o600), ..SetAttr::default() },
+            },
+            "chmod",
+        ),
+    ] {
+        let refused = call_as(&reader, &who, request.clone(), &[]);
+        assert_eq!(refused.err(), Some(Code::ReadOnly), "{what}");
+        assert_eq!(call(&reader, request, &[]).err(), Some(Code::ReadOnly), "{what}");
+    }
+    reader.session_service().end_session(session);
+    // Longer than the time between two group commits.
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(table_files(&path), before, "reading has written");
+    reading.change(|server| {
+        put(server, "new", &[4; 150_000]);
+        unlink(server, ROOT, "removed").unwrap();
+        unlink(server, ROOT, "large").unwrap();
+        put(server, "large", &[5; 10_000]);
+    });
+    assert_eq!(read(&reader, "new").unwrap(), [4; 150_000]);
+    assert_eq!(read(&reader, "large").unwrap(), [5; 10_000]);
+    assert_eq!(read(&reader, "removed").err(), Some(Code::NotFound));
+    drop(reader);
+    reading.expect_equal();
+}
+
+#[test]
+fn all_kinds_of_facts_are_read() {
+    let mut reading = Reading::new();
+    let reader = reading.reader();
+    assert_eq!(lookup(&reader, ROOT, "dir").err(), Some(Code::NotFound));
+    reading.change(|server| {
+        let dir = make_dir(server, ROOT, "dir");
+        requests::put(server, dir, "file", b"text").unwrap();
+        let node = lookup(server, dir, "file").unwrap().handle;
+        let link = Request::Link { node, dir: ROOT, name: name("linked") };
+        call(server, link, &[]).unwrap();
+        let target = b"dir/file".to_vec();
+        call(server, Request::Symlink { dir: ROOT, name: name("soft"), target }, &[]).unwrap();
+        let set = Request::SetXattr {
+            node,
+            name: b"user.tag".to_vec(),
+            value: b"red".to_vec(),
+            flags: XattrFlags::default(),
+            kill_setgid: false,
+        };
+        call(server, set, &[]).unwrap();
+    });
+    let dir = lookup(&reader, ROOT, "dir").unwrap();
+    let file = lookup(&reader, dir.handle, "file").unwrap();
+    assert_eq!((file.attr.links, file.attr.size), (2, 4));
+    assert_eq!(lookup(&reader, ROOT, "linked").unwrap().attr.ino, file.attr.ino);
+    let soft = lookup(&reader, ROOT, "soft").unwrap().handle;
+    assert_eq!(bytes(&reader, Request::ReadLink { node: soft }), b"dir/file");
+    let node = file.handle;
+    let name_of = b"user.tag".to_vec();
+    assert_eq!(bytes(&reader, Request::GetXattr { node, name: name_of.clone() }), b"red");
+    assert_eq!(bytes(&reader, Request::ListXattr { node }), b"user.tag\0");
+    reading.change(|server| {
+        let node = lookup(server, ROOT, "linked").unwrap().handle;
+        call(server, Request::RemoveXattr { node, name: name_of.clone() }, &[]).unwrap();
+        let dir = lookup(server, ROOT, "dir").unwrap().handle;
+        unlink(server, dir, "file").unwrap();
+    });
+    let get = Request::GetXattr { node, name: name_of };
+    assert_eq!(call(&reader, get, &[]).err(), Some(Code::NoXattr));
+    assert_eq!(attr(&reader, node).unwrap().links, 1);
+    drop(reader);
+    reading.expect_equal();
+}
+
+#[test]
+fn a_directory_that_was_renamed_over_another_is_found_there() {
+    let mut reading = Reading::new();
+    reading.change(|server| {
+        let old = make_dir(server, ROOT, "old");
+        let new = make_dir(server, ROOT, "new");
+        make_dir(server, old, "empty");
+        requests::put(server, new, "file", b"text").unwrap();
+    });
+    let reader = reading.reader();
+    let old = lookup(&reader, ROOT, "old").unwrap().handle;
+    let empty = lookup(&reader, old, "empty").unwrap();
+    let new = lookup(&reader, ROOT, "new").unwrap();
+    let file = lookup(&reader, new.handle, "file").unwrap();
+    assert_eq!(attr(&reader, empty.handle).unwrap().links, 2);
+    reading.change(|server| {
+        let old = lookup(server, ROOT, "old").unwrap().handle;
+        rename(server, (ROOT, "new"), (old, "empty"));
+        let moved = lookup(server, old, "empty").unwrap().handle;
+        rename(server, (moved, "file"), (old, "file"));
+    });
+    assert_eq!(lookup(&reader, old, "empty").unwrap().attr.ino, new.attr.ino);
+    assert_eq!(lookup(&reader, ROOT, "new").err(), Some(Code::NotFound));
+    assert_eq!(lookup(&reader, new.handle, "file").err(), Some(Code::NotFound));
+    assert_eq!(attr(&reader, empty.handle).err(), Some(Code::Stale));
+    assert_eq!(attr(&reader, file.handle).unwrap().size, 4, "by its old handle");
+    match call(&reader, Request::Parent { dir: new.handle }, &[]).unwrap() {
+        Reply::Entry(Entry { attr, .. }) => assert_eq!(attr.ino, old.ino),
+        other => panic!("{other:?}"),
+    }
+    drop(reader);
+    reading.expect_equal();
+}
+
+#[test]
+fn an_open_file_that_a_group_removes_is_read_until_its_close() {
+    let mut reading = Reading::new();
+    let reader = reading.reader();
+    let [small, large] = ["small", "large"].map(|name| lookup(&reader, ROOT, name).unwrap());
+    // Its bytes were not read before the group.
+    let unread = open(&reader, large.handle);
+    let opens = [small, large].map(|entry| open(&reader, entry.handle));
+    assert_eq!(read_at(&reader, opens[0], 0, 10).unwrap(), b"bytes");
+    reading.change(|server| {
+        unlink(server, ROOT, "small").unwrap();
+        unlink(server, ROOT, "large").unwrap();
+        put(server, "small", b"other");
+    });
+    assert_eq!(read(&reader, "small").unwrap(), b"other");
+    assert_eq!(lookup(&reader, ROOT, "large").err(), Some(Code::NotFound));
+    for _ in 0..2 {
+        assert_eq!(read_at(&reader, opens[0], 0, 10).unwrap(), b"bytes");
+        assert_eq!(read_at(&reader, opens[1], 299_999, 10).unwrap(), [1]);
+        assert_eq!(read_at(&reader, unread, 0, 1 << 20).unwrap(), [1; 300_000]);
+        assert_eq!(attr(&reader, large.handle).unwrap().links, 0);
+        assert_eq!(attr(&reader, small.handle).unwrap().size, 5);
+        reading.change(|server| put(server, "more", b"x"));
+        reading.change(|server| unlink(server, ROOT, "more").unwrap());
+    }
+    for open in opens.into_iter().chain([unread]) {
+        close(&reader, open).unwrap();
+    }
+    reading.change(|server| put(server, "last", b"x"));
+    assert_eq!(attr(&reader, large.handle).err(), Some(Code::Stale));
+    drop(reader);
+    reading.expect_equal();
+}
+
+/// Each request of 300,000 bytes sees one group, whatever is changed: the bytes in place, the size,
+/// or the content file.
+#[test]
+fn a_read_sees_one_group() {
+    let mut reading = Reading::new();
+    let reader = reading.reader();
+    let node = lookup(&reader, ROOT, "large").unwrap().handle;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let reader = Arc::clone(&reader);
+            let is_over = Arc::clone(&is_over);
+            thread::spawn(move || {
+                let open = open(&reader, node);
+                let mut seen = [false; 256];
+                while !is_over.load(Ordering::Relaxed) {
+                    let bytes = read_at(&reader, open, 0, 300_000).unwrap();
+                    let first = bytes[0];
+                    assert!(bytes.iter().all(|byte| *byte == first), "of two groups");
+                    assert_eq!(bytes.len(), 300_000 - 10_000 * usize::from(first % 2 == 0));
+                    seen[usize::from(first)] = true;
+                }
+                close(&reader, open).unwrap();
+                seen.iter().filter(|seen| **seen).count()
+            })
+        })
+        .collect();
+    for round in 2..12_u8 {
+        reading.change(|server| {
+            let node = lookup(server, ROOT, "large").unwrap().handle;
+            let open = next_open();
+            let flags = OpenFlags { truncate: round % 3 == 0, ..OpenFlags::READ_WRITE };
+            call(server, Request::Open { node, flags, open }, &[]).unwrap();
+            let size = 300_000 - 10_000 * u64::from(round % 2 == 0);
+            write(server, open, 0, &vec![round; size as usize]).unwrap();
+            let set = SetAttr { size: Some(size), ..SetAttr::default() };
+            call(server, Request::SetAttr { node, open: Some(open), set }, &[]).unwrap();
+            close(server, open).unwrap();
+        });
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for reader in readers {
+        assert!(reader.join().unwrap() > 1, "no reader has seen a change");
+    }
+    drop(reader);
+    reading.expect_equal();
+}
+
+/// The connection of a session that keeps what it is answered under leases.
+#[derive(Default)]
+struct Recalls {
+    unanswered: Mutex<Vec<(u64, Recalled)>>,
+    all: Mutex<Vec<Recalled>>,
+}
+
+impl Connections for Recalls {
+    fn suspend(&self) {}
+
+    fn resume(&self) {}
+
+    fn recall(&self, _session: SessionId, number: u64, recalled: &Recalled) {
+        self.unanswered.lock().push((number, recalled.clone()));
+        self.all.lock().push(recalled.clone());
+    }
+}
+
+/// Begins a session of a reader.
+fn session_of(reader: &Server) -> (Arc<dyn SessionService>, Arc<Recalls>, SessionId) {
+    let service = reader.session_service();
+    let session = SessionId::new(1, 7);
+    service.begin_session(session, SessionRecord::new([1; 16], RecordedPeer::User(0))).unwrap();
+    let recalls = Arc::new(Recalls::default());
+    let weak: Weak<Recalls> = Arc::downgrade(&recalls);
+    service.set_connections(weak);
+    (service, recalls, session)
+}
+
+/// Carries out a group while the client of a session answers recalls.
+fn carry_out(
+    reading: &mut Reading,
+    service: &dyn SessionService,
+    recalls: &Recalls,
+    session: SessionId,
+) {
+    thread::scope(|scope| {
+        let carried_out = scope.spawn(|| reading.groups.carry_out().unwrap());
+        while !carried_out.is_finished() {
+            for (number, _) in std::mem::take(&mut *recalls.unanswered.lock()) {
+                service.recalled(session, number);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+/// Looks up a name in a session, and takes the leases on the answer.
+fn leased(server: &Server, session: SessionId, dir: Handle, text: &str) -> (Entry, Leases) {
+    let service = server.session_service();
+    let who = Context { session, ..Context::direct(10, 20) };
+    let since = service.lease_moment();
+    let request = Request::Lookup { dir, name: name(text) };
+    let mut result = call_as(server, &who, request, &[]).map_err(Into::into);
+    let answer = LeasedAnswer {
+        node: None,
+        names: Some(dir.ino),
+        mutation: 0,
+        origin: None,
+        opens_for_writing: false,
+        result: &mut result,
+        changed: None,
+    };
+    let leases = service.lease(session, since, answer);
+    match result.unwrap() {
+        Reply::Entry(entry) => (entry, leases),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_group_waits_until_readers_have_dropped_what_it_changes() {
+    let mut reading = Reading::new();
+    let reader = reading.reader();
+    let (service, recalls, session) = session_of(&reader);
+    let (small, leases) = leased(&reader, session, ROOT, "small");
+    assert!(leases.node && leases.names, "{leases:?}");
+    assert_eq!(reading.world.store().list()[0].readers, 1);
+    reading.send(|server| {
+        let node = lookup(server, ROOT, "small").unwrap().handle;
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        call(server, Request::SetAttr { node, open: None, set }, &[]).unwrap();
+    });
+    let (node, mode) = (small.handle, small.attr.mode);
+    thread::scope(|scope| {
+        let carried_out = scope.spawn(|| reading.groups.carry_out().unwrap());
+        until("the recall", || !recalls.unanswered.lock().is_empty());
+        assert_eq!(attr(&reader, node).unwrap().mode, mode, "it is not carried out yet");
+        let (_, late) = leased(&reader, session, ROOT, "small");
+        assert!(!late.node, "nothing is leased that is about to change");
+        while !carried_out.is_finished() {
+            for (number, recalled) in std::mem::take(&mut *recalls.unanswered.lock()) {
+                let of_node = |things: &[Touched]| things.contains(&Touched::Node(node.ino));
+                assert!(matches!(&recalled, Recalled::Things(things) if of_node(things)));
+                service.recalled(session, number);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    assert_eq!(attr(&reader, node).unwrap().mode, 0o600);
+    let (again, leases) = leased(&reader, session, ROOT, "small");
+    assert!(leases.node && again.attr.mode == 0o600);
+    service.end_session(session);
+    drop((service, reader));
+    reading.expect_equal();
+}
+
+/// A resync may change anything, and so may a group with too many changes: all is read again.
+#[test]
+fn a_resync_and_a_large_group_change_everything_at_once() {
+    let mut reading = Reading::new();
+    let reader = reading.reader();
+    let (service, recalls, session) = session_of(&reader);
+    let [small, large] = ["small", "large"].map(|name| lookup(&reader, ROOT, name).unwrap());
+    let opens = [small, large].map(|entry| open(&reader, entry.handle));
+    assert!(leased(&reader, session, ROOT, "small").1.node);
+    let before = reading.state.clone();
+    let state = reading.world.primary.change(|server| {
+        unlink(server, ROOT, "small").unwrap();
+        rename(server, (ROOT, "large"), (ROOT, "moved"));
+        put(server, "small", b"other");
+    });
+    let rows = state
+        .rows
+        .iter()
+        .map(|(key, value)| RowChange { key: key.clone(), value: Some(value.clone()) });
+    let all = GroupPart::Range { from: Vec::new(), until: Vec::new(), rows: rows.collect() };
+    let mut parts = changes(&before, &state);
+    parts.retain(|part| !matches!(part, GroupPart::Rows(_)));
+    parts.push(all);
+    reading.number += 1;
+    send(&mut *reading.groups, &group(reading.number, GroupKind::Resync, &parts));
+    reading.state = state;
+    carry_out(&mut reading, &*service, &recalls, session);
+    let told = |recalled: &Recalled| matches!(recalled, Recalled::Everything);
+    assert!(recalls.all.lock().iter().any(told), "{:?}", recalls.all.lock());
+    assert_eq!(read(&reader, "small").unwrap(), b"other");
+    assert_eq!(read(&reader, "moved").unwrap(), [1; 300_000]);
+    assert_eq!(read(&reader, "large").err(), Some(Code::NotFound));
+    assert_eq!(read_at(&reader, opens[0], 0, 10).unwrap(), b"bytes", "its name has another file");
+    reading.send(|server| {
+        for number in 0..1_100 {
+            put(server, &format!("many-{number}"), b"x");
+        }
+        unlink(server, ROOT, "moved").unwrap();
+    });
+    carry_out(&mut reading, &*service, &recalls, session);
+    assert_eq!(read(&reader, "many-1099").unwrap(), b"x");
+    assert_eq!(read_at(&reader, opens[0], 0, 10).unwrap(), b"bytes");
+    assert_eq!(read_at(&reader, opens[1], 299_999, 10).unwrap(), [1]);
+    service.end_session(session);
+    drop((service, reader));
+    reading.expect_equal();
+}
+
+#[test]
+fn a_promotion_ends_the_readers() {
+    let mut reading = Reading::new();
+    let reader = reading.reader();
+    reading.change(|server| put(server, "new", &[4; 150_000]));
+    assert_eq!(read(&reader, "new").unwrap(), [4; 150_000]);
+    drop(reading.groups);
+    assert_eq!(reading.world.promote().unwrap(), 2);
+    assert_eq!(read(&reader, "new").err(), Some(Code::Unavailable));
+    let world = reading.world;
+    assert!(matches!(world.store().reader(world.id()), Err(MirrorError::Missing { .. })));
+    expect_served(&world.path(), &[1; 300_000], Some(&[4; 150_000]));
+}
+
+#[test]
+fn a_copy_that_replaces_the_mirror_is_read_after_it() {
+    let mut reading = Reading::new();
+    let reader = reading.reader();
+    assert_eq!(read(&reader, "small").unwrap(), b"bytes");
+    let state = reading.world.primary.change(|server| {
+        unlink(server, ROOT, "small").unwrap();
+        put(server, "small", b"other");
+    });
+    drop(reading.groups);
+    let store = reading.world.store();
+    let mut groups = store.offer(reading.world.primary.id(), 1, [9; 16]).unwrap();
+    super::primary::send_all(&mut *groups, 1, &state);
+    assert_eq!(read(&reader, "small").err(), Some(Code::Unavailable));
+    let after = store.reader(reading.world.id()).unwrap();
+    assert_eq!(read(&after, "small").unwrap(), b"other");
+    drop((after, groups));
+    reading.world.expect_mirror(&state);
+}
