@@ -14,7 +14,7 @@ use pelago_wire::mirror::{GroupKind, GroupPart, Groups, Mirrors as _, RowChange}
 use pelago_wire::{
     Attr, Code, Connections, Context, Entry, Handle, LeasedAnswer, Leases, Name, NewMode,
     OpenFlags, OpenId, Recalled, RecordedPeer, RenameFlags, Reply, Request, SessionId,
-    SessionRecord, SetAttr, Touched, XattrFlags,
+    SessionRecord, SessionService, SetAttr, Touched, XattrFlags,
 };
 
 use super::primary::{State, changes, group, put, read, send};
