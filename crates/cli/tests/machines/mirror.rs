@@ -479,7 +479,7 @@ fn a_mirror_is_read_before_its_promotion() {
     };
     shows("the mount shows the mirror");
     assert_eq!(listed(&sites.there, &point), listed(&sites.home, &sites.tree()));
-    let tagged = format!("pelago find project=apollo {}", point.display());
+    let tagged = format!("ls {}/.find/project=apollo/", point.display());
     assert_eq!(tried(&sites.there, &tagged).expect_success().out.lines().count(), 1);
     let written = tried(&sites.there, &format!("touch {}/new", point.display()));
     assert!(written.err.contains("Read-only file system"), "{written:?}");
