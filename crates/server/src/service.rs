@@ -186,7 +186,7 @@ impl LocalService {
     /// Returns a service that accepts requests.
     #[must_use]
     pub(crate) fn new(parts: Parts) -> Self {
-        let find_by_id = FindById::new(Arc::clone(&parts.shard));
+        let find_by_id = FindById::new(Arc::clone(&parts.shard), parts.groups.clone());
         let locks = Locks::new(Arc::clone(&parts.opens));
         let logged_stop = AtomicU64::new(0);
         let stopped = RwLock::new(false);

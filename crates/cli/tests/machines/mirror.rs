@@ -31,15 +31,15 @@ const PROMOTE: &str = "pelago site promote ~/mirrors/mirrors/* --force";
 const BACK: Duration = Duration::from_secs(30);
 
 /// The site of a volume, and the site of its mirror.
-struct Sites {
-    lab: Lab,
-    home: Machine,
-    there: Machine,
+pub(super) struct Sites {
+    pub(super) lab: Lab,
+    pub(super) home: Machine,
+    pub(super) there: Machine,
 }
 
 impl Sites {
     /// Returns both sites, with a mirror; `None` if this machine cannot have a network.
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         Self::on(&[])
     }
 
@@ -65,29 +65,29 @@ impl Sites {
         line.replace("127.0.0.1", &self.there.address)
     }
 
-    fn keep(&self) {
+    pub(super) fn keep(&self) {
         self.there.types(&typed(KEEP).replace("127.0.0.1", &self.there.address));
         self.lab.ends(self.keeper());
     }
 
-    fn up(&self) {
+    pub(super) fn up(&self) {
         self.home.types(typed(UP));
         self.lab.ends(self.primary());
     }
 
-    fn primary(&self) -> Pid {
+    pub(super) fn primary(&self) -> Pid {
         pid_of(&self.home.types("pelago status ~/pelago --json").json())
     }
 
-    fn keeper(&self) -> Pid {
+    pub(super) fn keeper(&self) -> Pid {
         pid_of(&self.there.types("pelago status ~/mirrors --json").json())
     }
 
-    fn tree(&self) -> PathBuf {
+    pub(super) fn tree(&self) -> PathBuf {
         self.home.home.join("pelago/files")
     }
 
-    fn wait(&self) {
+    pub(super) fn wait(&self) {
         self.home.types(typed(WAIT));
     }
 
@@ -97,14 +97,14 @@ impl Sites {
     }
 
     /// Returns the path of the mirror.
-    fn image(&self) -> PathBuf {
+    pub(super) fn image(&self) -> PathBuf {
         let mut found = fs::read_dir(self.there.home.join("mirrors/mirrors")).unwrap();
         found.next().unwrap().unwrap().path()
     }
 
     /// Kills the primary as a fire would, promotes the mirror, checks and mounts it. Returns its
     /// tree.
-    fn burn(&self) -> PathBuf {
+    pub(super) fn burn(&self) -> PathBuf {
         kill(self.primary());
         let promoted = self.there.types(typed(PROMOTE)).out;
         assert!(promoted.contains("reign 2"), "{promoted}");
@@ -117,7 +117,7 @@ impl Sites {
         image.join("files")
     }
 
-    fn logs_are_quiet(&self) {
+    pub(super) fn logs_are_quiet(&self) {
         for log in [self.home.home.join("pelago/log"), self.there.home.join("mirrors/log")] {
             let text = fs::read_to_string(log).unwrap();
             assert!(!text.contains("panicked"), "{text}");
@@ -126,7 +126,7 @@ impl Sites {
 }
 
 /// Returns the names of a tree with the sums of its files.
-fn sums(machine: &Machine, tree: &Path) -> BTreeMap<String, String> {
+pub(super) fn sums(machine: &Machine, tree: &Path) -> BTreeMap<String, String> {
     let line =
         format!("cd {} && find . -type f -exec md5sum {{}} +; find . -type d", tree.display());
     let lines = tried(machine, &line).expect_success().out;
@@ -134,7 +134,7 @@ fn sums(machine: &Machine, tree: &Path) -> BTreeMap<String, String> {
 }
 
 /// Returns the types, modes, link counts, sizes, times and inode numbers of all files in a tree.
-fn listed(machine: &Machine, tree: &Path) -> String {
+pub(super) fn listed(machine: &Machine, tree: &Path) -> String {
     let list = "find . ! -name . -printf '%p %y %m %n %s %T@ %i\\n' | sort";
     tried(machine, &format!("cd {} && {list}", tree.display())).expect_success().out
 }
@@ -449,61 +449,4 @@ fn what_cannot_be_a_mirror_is_refused_with_one_line() {
     assert_eq!(late.code, Some(8), "{late:?}");
     sites.lab.network.join(&sites.there);
     sites.wait();
-}
-
-/// The mirror is mounted on its machine, and shows each group; the mount outlives the process that
-/// keeps the mirror, and the promotion.
-#[test]
-fn a_mirror_is_read_before_its_promotion() {
-    let Some(sites) = Sites::new() else { return };
-    let line = "cd ~/pelago/files && mkdir -p a/b && echo one > a/b/f && ln -s b/f a/soft && \
-                head -c 1000000 /dev/urandom > large && pelago tag a/b/f project=apollo";
-    tried(&sites.home, line).expect_success();
-    sites.wait();
-    let image = sites.image();
-    let point = sites.there.home.join("read");
-    fs::create_dir(&point).unwrap();
-    let mount = format!("pelago mount {} {}", image.display(), point.display());
-    let refused = tried(&sites.there, &mount);
-    assert!(refused.err.contains("mount it with `--read-only`"), "{refused:?}");
-    for refused in ["up", "check"] {
-        let refused = tried(&sites.there, &format!("pelago {refused} {}", image.display()));
-        assert_ne!(refused.code, Some(0), "{refused:?}");
-    }
-    sites.there.types(&format!("{mount} --read-only --detach"));
-    let status = format!("pelago status {} --json", point.display());
-    sites.lab.ends(pid_of(&sites.there.types(&status).json()));
-    let shows = |what: &str| {
-        let home = sums(&sites.home, &sites.tree());
-        until(what, || sums(&sites.there, &point) == home);
-    };
-    shows("the mount shows the mirror");
-    assert_eq!(listed(&sites.there, &point), listed(&sites.home, &sites.tree()));
-    let tagged = format!("ls {}/.find/project=apollo/", point.display());
-    assert_eq!(tried(&sites.there, &tagged).expect_success().out.lines().count(), 1);
-    let written = tried(&sites.there, &format!("touch {}/new", point.display()));
-    assert!(written.err.contains("Read-only file system"), "{written:?}");
-    let keeper = sites.there.types("pelago status ~/mirrors --json").json();
-    assert_eq!(keeper["mirrors"][0]["readers"], 1, "{keeper}");
-    // What the kernel has cached is moved, replaced and removed.
-    let line = "cd ~/pelago/files && mkdir c && mv a/b c/b && mv c a/b && rm large && \
-                echo two > a/b/b/f && echo three > large";
-    tried(&sites.home, line).expect_success();
-    sites.wait();
-    shows("the mount shows the next group");
-    kill(sites.keeper());
-    sites.keep();
-    tried(&sites.home, "echo four > ~/pelago/files/four").expect_success();
-    sites.wait();
-    shows("the mount shows what came after the kill");
-    let before = sums(&sites.home, &sites.tree());
-    let after = sites.burn();
-    assert_eq!(sums(&sites.there, &after), before);
-    assert_eq!(sums(&sites.there, &point), before, "the mount goes on");
-    let new = format!("echo five > {}/five", after.display());
-    tried(&sites.there, &new).expect_success();
-    let seen = format!("cat {}/five", point.display());
-    assert_eq!(tried(&sites.there, &seen).expect_success().out, "five\n");
-    sites.there.types(&format!("pelago unmount {}", point.display()));
-    sites.logs_are_quiet();
 }

@@ -503,6 +503,39 @@ fn a_resync_and_a_large_group_change_everything_at_once() {
     reading.expect_equal();
 }
 
+/// A group that cannot be carried out to its end may be there in part.
+#[test]
+fn a_group_that_fails_ends_the_readers_until_the_mirror_is_whole() {
+    let mut reading = Reading::new();
+    let reader = reading.reader();
+    assert_eq!(read(&reader, "small").unwrap(), b"bytes");
+    reading.send(|server| put(server, "new", &[4; 150_000]));
+    // No content file can be made.
+    let [content, aside] = ["content", "aside"].map(|name| reading.world.path().join(name));
+    fs::create_dir(&aside).unwrap();
+    let folders: Vec<String> = (0..=255).map(|number| format!("{number:02x}")).collect();
+    for folder in &folders {
+        let _missing = fs::rename(content.join(folder), aside.join(folder));
+        fs::write(content.join(folder), b"no folder").unwrap();
+    }
+    let failed = reading.groups.carry_out();
+    for folder in &folders {
+        fs::remove_file(content.join(folder)).unwrap();
+        let _missing = fs::rename(aside.join(folder), content.join(folder));
+    }
+    fs::remove_dir(&aside).unwrap();
+    failed.unwrap_err();
+    assert_eq!(read(&reader, "small").err(), Some(Code::Unavailable));
+    let store = reading.world.store();
+    assert!(matches!(store.reader(reading.world.id()), Err(MirrorError::Missing { .. })));
+    drop((reading.groups, reader));
+    reading.groups = reading.world.offer(1);
+    let reader = reading.reader();
+    assert_eq!(read(&reader, "new").unwrap(), [4; 150_000]);
+    drop(reader);
+    reading.expect_equal();
+}
+
 #[test]
 fn a_promotion_ends_the_readers() {
     let mut reading = Reading::new();
