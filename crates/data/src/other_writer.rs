@@ -39,10 +39,17 @@ impl OpenFiles {
     }
 
     /// Has open files read their rows again: those of `inos`, or all, except those that have none
-    /// any more. Returns these.
-    pub fn read_again(&self, inos: Option<&BTreeSet<InodeId>>) -> BTreeSet<InodeId> {
+    /// any more. Returns these. Files in `kept` have lost their rows before.
+    pub fn read_again(
+        &self,
+        inos: Option<&BTreeSet<InodeId>>,
+        kept: &BTreeSet<InodeId>,
+    ) -> BTreeSet<InodeId> {
         let mut removed = BTreeSet::new();
         for inode in self.touched(inos) {
+            if kept.contains(&inode.handle.ino) {
+                continue;
+            }
             let found = self.shard.stored_node(inode.handle);
             if found.is_err_and(|error| error.code == Code::Stale) {
                 removed.insert(inode.handle.ino);

@@ -16,7 +16,7 @@ pub use mirror::{
     Commit, ConnectMirror, MirrorPhase, MirrorProgress, Offer, OnReplaced, SetMirrorError,
 };
 pub use mirrors::{
-    MirrorError, MirrorStatus, MirrorStore, OpenDoor, Promoted, ReadableMirror, has_mirrors,
+    ListenForReaders, MirrorError, MirrorStatus, MirrorStore, Promoted, ReadableMirror, has_mirrors,
 };
 pub use ownership::OnLost;
 pub use pelago_data::{Passthrough, PassthroughStatus};

@@ -26,7 +26,7 @@ use image::Image;
 use slot::{Folders, Shown, Slot};
 
 pub use error::MirrorError;
-pub use readers::{OpenDoor, ReadableMirror};
+pub use readers::{ListenForReaders, ReadableMirror};
 
 mod apply;
 mod compare;
@@ -104,7 +104,7 @@ impl MirrorStore {
             dir: dir.path().to_path_buf(),
             mirrors: dir.create_folder(MIRRORS)?,
             spool: dir.create_folder(SPOOL)?,
-            door: OnceLock::new(),
+            listen: OnceLock::new(),
         });
         if !folders.spool.try_lock()? {
             return Err(MirrorError::InUse { path: folders.dir.clone() });
@@ -134,10 +134,10 @@ impl MirrorStore {
         slots.iter().map(|slot| status(slot)).collect()
     }
 
-    /// Sets the door by which readers come in, and opens it for each mirror that has a whole state.
-    /// A second call does nothing.
-    pub fn set_door(&self, door: OpenDoor) {
-        if self.folders.door.set(door).is_err() {
+    /// Sets the function that listens for readers, and calls it for each mirror that has a whole
+    /// state. A second call does nothing.
+    pub fn set_listen(&self, listen: ListenForReaders) {
+        if self.folders.listen.set(listen).is_err() {
             return;
         }
         let slots: Vec<_> = self.slots.lock().values().map(Arc::clone).collect();

@@ -79,6 +79,11 @@ pub const GROUP_FILES: usize = 1 << 16;
 pub const MIRRORS: usize = 64;
 /// Bytes of memory of the table of a mirror.
 pub const MIRROR_TABLE_BYTES: u64 = 16 << 20;
+/// Nodes and names of a group that the readers of a mirror are told one by one. Beyond that they
+/// are told that everything changes.
+pub const GROUP_RECALLS: usize = 1 << 10;
+/// Bytes of memory of all caches for the readers of a mirror.
+pub const MIRROR_READER_BYTES: u64 = 64 << 20;
 /// Bytes of a signed sentence that takes a credential back.
 pub const REVOCATION_BYTES: usize = 1 << 10;
 /// Bytes of the address of another site's server, `HOST:PORT`: a host name has at most 253.

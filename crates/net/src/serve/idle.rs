@@ -30,15 +30,16 @@ pub struct IdleServer {
 }
 
 struct Shared {
-    socket: UnixListener,
     /// A leaf lock.
     state: Mutex<State>,
     /// Wakes the thread that pauses.
     has_ended: Condvar,
 }
 
-#[derive(Default)]
 struct State {
+    /// `None` once the server is started, which has a socket of its own: clients that wait to be
+    /// accepted here are sent away.
+    socket: Option<Arc<UnixListener>>,
     sessions: Option<SessionServer>,
     has_ended: bool,
 }
@@ -51,9 +52,9 @@ impl IdleServer {
     /// # Errors
     /// The system's, also if it gives no thread.
     pub fn listen(path: &Path, start: StartService) -> io::Result<Self> {
-        let socket = private_socket(path, SocketFlags::empty())?;
-        let state = Mutex::default();
-        let shared = Arc::new(Shared { socket, state, has_ended: Condvar::new() });
+        let socket = Some(Arc::new(private_socket(path, SocketFlags::empty())?));
+        let state = Mutex::new(State { socket, sessions: None, has_ended: false });
+        let shared = Arc::new(Shared { state, has_ended: Condvar::new() });
         let path = path.to_path_buf();
         let of_thread = Arc::clone(&shared);
         let of_socket = path.clone();
@@ -72,39 +73,50 @@ impl IdleServer {
 impl Shared {
     /// Waits for the first client, and starts the server.
     fn run(&self, path: &Path, start: &StartService) {
-        while !self.state.lock().has_ended {
-            let started = self.socket.accept().and_then(|_client| {
-                let mut state = self.state.lock();
-                if state.has_ended {
-                    return Ok(());
-                }
-                drop(state);
-                let sessions = SessionServer::start(start()?)?;
-                state = self.state.lock();
-                if !state.has_ended {
-                    sessions.listen_unix(path)?;
-                    state.sessions = Some(sessions);
-                    state.has_ended = true;
-                }
-                Ok(())
-            });
-            if let Err(error) = started {
-                let mut state = self.state.lock();
-                if !state.has_ended {
-                    tracing::warn!(%error, socket = %path.display(), "a client is not served");
-                    self.has_ended.wait_for(&mut state, PAUSE);
-                }
+        while let Some(socket) = self.socket() {
+            let accepted = socket.accept();
+            if self.socket().is_none() {
+                return;
+            }
+            let started = accepted.and_then(|_client| SessionServer::start(start()?));
+            let served = started.and_then(|sessions| self.serve(path, sessions));
+            let Err(error) = served else { continue };
+            let mut state = self.state.lock();
+            if !state.has_ended {
+                tracing::warn!(%error, socket = %path.display(), "a client is not served");
+                self.has_ended.wait_for(&mut state, PAUSE);
             }
         }
+    }
+
+    /// Returns the socket; `None` if the server is started, or will not be.
+    fn socket(&self) -> Option<Arc<UnixListener>> {
+        let state = self.state.lock();
+        state.socket.as_ref().filter(|_| !state.has_ended).map(Arc::clone)
+    }
+
+    fn serve(&self, path: &Path, sessions: SessionServer) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if !state.has_ended {
+            sessions.listen_unix(path)?;
+            state.sessions = Some(sessions);
+            state.socket = None;
+        }
+        Ok(())
     }
 }
 
 impl Drop for IdleServer {
     fn drop(&mut self) {
-        self.shared.state.lock().has_ended = true;
+        let socket = {
+            let mut state = self.shared.state.lock();
+            state.has_ended = true;
+            state.socket.take()
+        };
         self.shared.has_ended.notify_all();
         // Ends the wait for a client.
-        if let Err(error) = shutdown(&self.shared.socket, Shutdown::Both) {
+        let woken = socket.map_or(Ok(()), |socket| shutdown(&*socket, Shutdown::Both));
+        if let Err(error) = woken {
             tracing::debug!(%error, "a socket was shut down before");
         }
         if let Some(thread) = self.thread.take()

@@ -21,10 +21,11 @@ use crate::group_gate::GroupGate;
 use crate::server::{Parts, Server};
 use crate::service::groups::{AnnouncedGroup, GroupTouches};
 
-/// Opens the door by which readers of a mirror come in. Dropping the result closes the door.
-pub type OpenDoor = Box<dyn Fn(ReadableMirror) -> Option<Box<dyn Send + Sync>> + Send + Sync>;
+/// Listens for the readers of a mirror. Dropping the result ends that, and their sessions.
+pub type ListenForReaders =
+    Box<dyn Fn(ReadableMirror) -> Option<Box<dyn Send + Sync>> + Send + Sync>;
 
-/// A mirror that can be read, until the door is closed.
+/// A mirror that can be read, until it is closed.
 #[derive(Clone)]
 pub struct ReadableMirror {
     /// The folder of the mirror.
@@ -37,7 +38,7 @@ impl ReadableMirror {
     /// carried out.
     ///
     /// # Errors
-    /// [`MirrorError::Superseded`] if the door is closed; [`MirrorError::Readers`].
+    /// [`MirrorError::Superseded`] if it is closed; [`MirrorError::Readers`].
     pub fn server(&self) -> Result<Arc<Server>, MirrorError> {
         self.opened.upgrade().ok_or(MirrorError::Superseded)?.server()
     }
@@ -56,10 +57,10 @@ pub(super) struct Readers {
     open: Mutex<Option<Open>>,
 }
 
-/// The readers of an open mirror, and their door.
+/// The readers of an open mirror.
 struct Open {
     opened: Arc<Opened>,
-    _door: Option<Box<dyn Send + Sync>>,
+    _listener: Option<Box<dyn Send + Sync>>,
 }
 
 /// An open mirror, as its readers see it.
@@ -71,27 +72,27 @@ struct Opened {
     gate: Arc<GroupGate>,
     /// `None` before the first reader. Taken after the gate.
     server: Mutex<Option<Arc<Server>>>,
-    /// Removed files that readers have open. A leaf lock.
+    /// Removed files that readers have open. Locked by the thread that carries out groups alone.
     kept: Mutex<Vec<HeldFile>>,
 }
 
 impl Readers {
     /// Lets readers in, if they are not yet.
-    pub(super) fn open(&self, image: &Image, door: Option<&OpenDoor>) {
+    pub(super) fn open(&self, image: &Image, listen: Option<&ListenForReaders>) {
         if self.open.lock().is_some() {
             return;
         }
         let opened = Arc::new(Opened::over(image));
         let path = opened.path.clone();
         let readable = ReadableMirror { path, opened: Arc::downgrade(&opened) };
-        let door = door.and_then(|door| door(readable));
-        *self.open.lock() = Some(Open { opened, _door: door });
+        let listener = listen.and_then(|listen| listen(readable));
+        *self.open.lock() = Some(Open { opened, _listener: listener });
     }
 
     /// Ends the sessions of all readers, and stops their server.
     pub(super) fn close(&self) {
-        let Some(Open { opened, _door: door }) = self.open.lock().take() else { return };
-        drop(door);
+        let Some(Open { opened, _listener: listener }) = self.open.lock().take() else { return };
+        drop(listener);
         let server = opened.server.lock().take();
         if let Some(server) = server
             && let Err(error) = server.stop()
@@ -193,7 +194,8 @@ impl Opened {
                 closed.end();
                 return Err(error);
             }
-            let removed = server.readers().group_is_carried_out(&touches);
+            let kept = self.kept.lock().iter().map(|file| file.rnode.ino).collect();
+            let removed = server.readers().group_is_carried_out(&touches, &kept);
             self.keep(server, held, &removed);
             drop(closed);
             server.readers().end_group(&touches, announced);

@@ -18,7 +18,7 @@ use super::apply::{Applier, carry_out};
 use super::error::MirrorError;
 use super::image::Image;
 use super::promoted;
-use super::readers::{OpenDoor, Readers};
+use super::readers::{ListenForReaders, Readers};
 use super::touched::touched;
 
 /// The folders of a server of mirrors.
@@ -26,8 +26,8 @@ pub(super) struct Folders {
     pub(super) dir: PathBuf,
     pub(super) mirrors: Folder,
     pub(super) spool: Folder,
-    /// Set once, if there is a door for readers.
-    pub(super) door: OnceLock<OpenDoor>,
+    /// Set once, if readers are let in.
+    pub(super) listen: OnceLock<ListenForReaders>,
 }
 
 /// The slot of one volume.
@@ -183,7 +183,7 @@ impl Slot {
     /// Lets readers in, if the mirror has a whole state.
     pub(super) fn let_readers_in(&self, state: &State) {
         if let (Some(image), None) = (&state.image, &state.pending) {
-            self.readers.open(image, self.folders.door.get());
+            self.readers.open(image, self.folders.listen.get());
         }
     }
 

@@ -6,14 +6,11 @@ use pelago_store::key::Key;
 use pelago_store::rows::{NameRow, Row};
 use pelago_store::spool::Spool;
 use pelago_wire::mirror::{GroupPart, RowChange};
-use pelago_wire::{InodeId, Name, Touched};
+use pelago_wire::{InodeId, Name, Touched, limits};
 
 use super::error::MirrorError;
 use super::image::Image;
 use crate::service::groups::GroupTouches;
-
-/// The most things that are recalled one by one. Beyond that everything is.
-const MOST: usize = 1024;
 
 /// Returns what the group in the spool changes.
 pub(super) fn touched(image: &Image, spool: &mut Spool) -> Result<GroupTouches, MirrorError> {
@@ -39,7 +36,7 @@ pub(super) fn touched(image: &Image, spool: &mut Spool) -> Result<GroupTouches, 
             | GroupPart::Blocks(_)
             | GroupPart::Ping => {}
         }
-        if things.are_all || things.nodes.len() + things.names.len() > MOST {
+        if things.are_all || things.nodes.len() + things.names.len() > limits::GROUP_RECALLS {
             return Ok(GroupTouches::Everything);
         }
     }

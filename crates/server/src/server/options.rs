@@ -77,8 +77,8 @@ pub struct Options {
     /// For tests: whether the server starts no thread. Work for the pool is done on the caller's
     /// thread, all other work when the test calls [`Server::step`](crate::Server::step).
     pub stepped: bool,
-    /// The gate of a mirror, whose rows and content files change beneath the server: it only answers
-    /// readers, and recovers and writes nothing.
+    /// The gate of a mirror, whose rows and content files change beneath the server. Such a server
+    /// only answers readers, and recovers and writes nothing.
     pub groups: Option<Arc<GroupGate>>,
 }
 

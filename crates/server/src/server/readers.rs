@@ -1,18 +1,15 @@
-//! The server of a mirror's readers, beneath which the groups of the primary change rows and content
-//! files.
+//! The server of a mirror's readers, beneath which the groups of the primary change rows and
+//! content files.
 
 use std::sync::Arc;
 
 use pelago_search::Indexing;
-use pelago_wire::Handle;
+use pelago_wire::{Handle, limits};
 
 use super::{Options, Parts, Server, StartError};
 use crate::Passthrough;
 use crate::group_gate::GroupGate;
 use crate::service::LocalService;
-
-/// Bytes of memory for all caches of the server of a mirror's readers.
-const MEMORY_BYTES: u64 = 64 << 20;
 
 impl Server {
     /// Serves the readers of a mirror, whose groups pass this gate. Its table is only read.
@@ -24,7 +21,7 @@ impl Server {
         groups: Arc<GroupGate>,
     ) -> Result<Self, StartError> {
         let options = Options {
-            memory_bytes: MEMORY_BYTES,
+            memory_bytes: limits::MIRROR_READER_BYTES,
             read_only: true,
             passthrough: Passthrough::Never,
             indexing: Indexing::Never,

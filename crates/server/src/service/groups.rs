@@ -69,14 +69,19 @@ impl LocalService {
     }
 
     /// Forgets what the group has changed. Called after it was carried out, before any other
-    /// request runs. Returns the open files that it has removed.
-    pub(crate) fn group_is_carried_out(&self, touches: &GroupTouches) -> BTreeSet<InodeId> {
+    /// request runs. Returns the open files that it has removed. Those in `kept` were removed by
+    /// earlier groups.
+    pub(crate) fn group_is_carried_out(
+        &self,
+        touches: &GroupTouches,
+        kept: &BTreeSet<InodeId>,
+    ) -> BTreeSet<InodeId> {
         let parts = &self.dispatcher.parts;
         parts.shard.rows_have_changed(match touches {
             GroupTouches::Things(things) => Some(things),
             GroupTouches::Everything => None,
         });
-        parts.opens.read_again(touches.nodes().as_ref())
+        parts.opens.read_again(touches.nodes().as_ref(), kept)
     }
 
     /// Forgets a file that a group has removed, and that no reader has open any more.

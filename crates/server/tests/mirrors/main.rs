@@ -28,6 +28,7 @@ use crate::harness::requests;
 use primary::{CUT, Primary, State, changes, group, put, read, send, send_all, state_of};
 
 mod primary;
+mod readers;
 mod reading;
 mod resync;
 

@@ -2,145 +2,25 @@
 //! time, and change nothing.
 
 use std::fs;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use pelago_server::{MirrorError, Server};
-use pelago_wire::mirror::{GroupKind, GroupPart, Groups, Mirrors as _, RowChange};
+use pelago_server::MirrorError;
+use pelago_wire::mirror::Mirrors as _;
 use pelago_wire::{
-    Attr, Code, Connections, Context, Entry, Handle, LeasedAnswer, Leases, Name, NewMode,
-    OpenFlags, OpenId, Recalled, RecordedPeer, RenameFlags, Reply, Request, SessionId,
-    SessionRecord, SessionService, SetAttr, Touched, XattrFlags,
+    Code, Context, Entry, NewMode, OpenFlags, Recalled, Reply, Request, SessionId, SetAttr,
+    Touched, XattrFlags,
 };
 
-use super::primary::{State, changes, group, put, read, send};
-use super::{World, expect_served};
+use super::expect_served;
+use super::primary::{put, read, send_all};
+use super::readers::{
+    ROOT, Reading, attr, bytes, carry_out, leased, make_dir, name, open, read_at, rename,
+    session_of, table_files,
+};
 use crate::harness::requests::{self, call, call_as, close, lookup, next_open, unlink, write};
 use crate::harness::until;
-
-const ROOT: Handle = Handle::ROOT;
-
-/// A mirror with its readers, and the connection of its primary.
-struct Reading {
-    world: World,
-    groups: Box<dyn Groups>,
-    /// The state that the mirror has.
-    state: State,
-    number: u64,
-}
-
-impl Reading {
-    fn new() -> Self {
-        Self::of(World::with_mirror())
-    }
-
-    fn of(world: World) -> Self {
-        let groups = world.offer(1);
-        let number = groups.ready().number;
-        let state = world.first.clone();
-        Self { world, groups, state, number }
-    }
-
-    fn reader(&self) -> Arc<Server> {
-        self.world.store().reader(self.world.id()).unwrap()
-    }
-
-    /// Changes the primary, and has the mirror carry out the group.
-    fn change(&mut self, change: impl FnOnce(&Server)) {
-        self.send(change);
-        self.groups.carry_out().unwrap();
-    }
-
-    /// Changes the primary. The group is safe at the mirror, and not carried out.
-    fn send(&mut self, change: impl FnOnce(&Server)) {
-        let state = self.world.primary.change(change);
-        let parts = changes(&self.state, &state);
-        self.number += 1;
-        send(&mut *self.groups, &group(self.number, GroupKind::Change, &parts));
-        self.state = state;
-    }
-
-    /// Ends everything, and compares all rows and all content with the primary.
-    fn expect_equal(mut self) {
-        drop(self.groups);
-        self.world.expect_mirror(&self.state);
-    }
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-fn make_dir(server: &Server, dir: Handle, text: &str) -> Handle {
-    let request = Request::MakeDir { dir, name: name(text), mode: NewMode::exactly(0o755) };
-    match call(server, request, &[]).unwrap() {
-        Reply::Entry(entry) => entry.handle,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn rename(server: &Server, from: (Handle, &str), to: (Handle, &str)) {
-    let request = Request::Rename {
-        from_dir: from.0,
-        from: name(from.1),
-        to_dir: to.0,
-        to: name(to.1),
-        flags: RenameFlags::Replace,
-    };
-    call(server, request, &[]).unwrap();
-}
-
-fn open(server: &Server, node: Handle) -> OpenId {
-    let open = next_open();
-    call(server, Request::Open { node, flags: OpenFlags::READ, open }, &[]).unwrap();
-    open
-}
-
-fn read_at(server: &Server, open: OpenId, offset: u64, size: u32) -> Result<Vec<u8>, Code> {
-    match call(server, Request::Read { open, offset, size }, &[])? {
-        Reply::Data(data) => Ok(data.as_bytes().to_vec()),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn attr(server: &Server, node: Handle) -> Result<Attr, Code> {
-    match call(server, Request::GetAttr { node }, &[])? {
-        Reply::Attr(attr) => Ok(attr),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn bytes(server: &Server, request: Request) -> Vec<u8> {
-    match call(server, request, &[]).unwrap() {
-        Reply::Bytes(bytes) => bytes,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Returns the sizes of all files of the mirror's table, which each batch changes.
-fn table_files(mirror: &Path) -> Vec<(String, u64)> {
-    let mut found = Vec::new();
-    let mut folders = vec![mirror.join("table")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let entry = entry.unwrap();
-            let meta = entry.metadata().unwrap();
-            match meta.is_dir() {
-                true => folders.push(entry.path()),
-                false => {
-                    let modified = format!("{:?}", meta.modified().unwrap());
-                    found.push((format!("{} {modified}", entry.path().display()), meta.len()));
-                }
-            }
-        }
-    }
-    found.sort();
-    found
-}
 
 #[test]
 fn readers_see_each_group_and_nothing_is_written() {
@@ -307,115 +187,44 @@ fn a_read_sees_one_group() {
     let mut reading = Reading::new();
     let reader = reading.reader();
     let node = lookup(&reader, ROOT, "large").unwrap().handle;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let readers: Vec<_> = (0..2)
-        .map(|_| {
-            let reader = Arc::clone(&reader);
-            let is_over = Arc::clone(&is_over);
-            thread::spawn(move || {
-                let open = open(&reader, node);
-                let mut seen = [false; 256];
-                while !is_over.load(Ordering::Relaxed) {
-                    let bytes = read_at(&reader, open, 0, 300_000).unwrap();
-                    let first = bytes[0];
-                    assert!(bytes.iter().all(|byte| *byte == first), "of two groups");
-                    assert_eq!(bytes.len(), 300_000 - 10_000 * usize::from(first % 2 == 0));
-                    seen[usize::from(first)] = true;
-                }
-                close(&reader, open).unwrap();
-                seen.iter().filter(|seen| **seen).count()
-            })
-        })
-        .collect();
-    for round in 2..12_u8 {
-        reading.change(|server| {
-            let node = lookup(server, ROOT, "large").unwrap().handle;
-            let open = next_open();
-            let flags = OpenFlags { truncate: round % 3 == 0, ..OpenFlags::READ_WRITE };
-            call(server, Request::Open { node, flags, open }, &[]).unwrap();
-            let size = 300_000 - 10_000 * u64::from(round % 2 == 0);
-            write(server, open, 0, &vec![round; size as usize]).unwrap();
-            let set = SetAttr { size: Some(size), ..SetAttr::default() };
-            call(server, Request::SetAttr { node, open: Some(open), set }, &[]).unwrap();
-            close(server, open).unwrap();
-        });
-    }
-    is_over.store(true, Ordering::Relaxed);
-    for reader in readers {
-        assert!(reader.join().unwrap() > 1, "no reader has seen a change");
-    }
-    drop(reader);
-    reading.expect_equal();
-}
-
-/// The connection of a session that keeps what it is answered under leases.
-#[derive(Default)]
-struct Recalls {
-    unanswered: Mutex<Vec<(u64, Recalled)>>,
-    all: Mutex<Vec<Recalled>>,
-}
-
-impl Connections for Recalls {
-    fn suspend(&self) {}
-
-    fn resume(&self) {}
-
-    fn recall(&self, _session: SessionId, number: u64, recalled: &Recalled) {
-        self.unanswered.lock().push((number, recalled.clone()));
-        self.all.lock().push(recalled.clone());
-    }
-}
-
-/// Begins a session of a reader.
-fn session_of(reader: &Server) -> (Arc<dyn SessionService>, Arc<Recalls>, SessionId) {
-    let service = reader.session_service();
-    let session = SessionId::new(1, 7);
-    service.begin_session(session, SessionRecord::new([1; 16], RecordedPeer::User(0))).unwrap();
-    let recalls = Arc::new(Recalls::default());
-    let weak: Weak<Recalls> = Arc::downgrade(&recalls);
-    service.set_connections(weak);
-    (service, recalls, session)
-}
-
-/// Carries out a group while the client of a session answers recalls.
-fn carry_out(
-    reading: &mut Reading,
-    service: &dyn SessionService,
-    recalls: &Recalls,
-    session: SessionId,
-) {
+    let is_over = AtomicBool::new(false);
+    let size_of = |byte: u8| 300_000 - 10_000 * usize::from(byte.is_multiple_of(2));
+    let read_all = || {
+        let open = open(&reader, node);
+        let mut seen = [false; 256];
+        while !is_over.load(Ordering::Relaxed) {
+            let bytes = read_at(&reader, open, 0, 300_000).unwrap();
+            let first = bytes[0];
+            assert!(bytes.iter().all(|byte| *byte == first), "of two groups");
+            assert_eq!(bytes.len(), size_of(first));
+            seen[usize::from(first)] = true;
+        }
+        close(&reader, open).unwrap();
+        seen.iter().filter(|seen| **seen).count()
+    };
     thread::scope(|scope| {
-        let carried_out = scope.spawn(|| reading.groups.carry_out().unwrap());
-        while !carried_out.is_finished() {
-            for (number, _) in std::mem::take(&mut *recalls.unanswered.lock()) {
-                service.recalled(session, number);
-            }
-            thread::sleep(Duration::from_millis(1));
+        let readers = [scope.spawn(read_all), scope.spawn(read_all)];
+        for round in 2..12_u8 {
+            reading.change(|server| {
+                let node = lookup(server, ROOT, "large").unwrap().handle;
+                let open = next_open();
+                let flags =
+                    OpenFlags { truncate: round.is_multiple_of(3), ..OpenFlags::READ_WRITE };
+                call(server, Request::Open { node, flags, open }, &[]).unwrap();
+                let size = size_of(round);
+                write(server, open, 0, &vec![round; size]).unwrap();
+                let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
+                call(server, Request::SetAttr { node, open: Some(open), set }, &[]).unwrap();
+                close(server, open).unwrap();
+            });
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for reader in readers {
+            assert!(reader.join().unwrap() > 1, "no reader has seen a change");
         }
     });
-}
-
-/// Looks up a name in a session, and takes the leases on the answer.
-fn leased(server: &Server, session: SessionId, dir: Handle, text: &str) -> (Entry, Leases) {
-    let service = server.session_service();
-    let who = Context { session, ..Context::direct(10, 20) };
-    let since = service.lease_moment();
-    let request = Request::Lookup { dir, name: name(text) };
-    let mut result = call_as(server, &who, request, &[]).map_err(Into::into);
-    let answer = LeasedAnswer {
-        node: None,
-        names: Some(dir.ino),
-        mutation: 0,
-        origin: None,
-        opens_for_writing: false,
-        result: &mut result,
-        changed: None,
-    };
-    let leases = service.lease(session, since, answer);
-    match result.unwrap() {
-        Reply::Entry(entry) => (entry, leases),
-        other => panic!("{other:?}"),
-    }
+    drop(reader);
+    reading.expect_equal();
 }
 
 #[test]
@@ -431,7 +240,8 @@ fn a_group_waits_until_readers_have_dropped_what_it_changes() {
         let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
         call(server, Request::SetAttr { node, open: None, set }, &[]).unwrap();
     });
-    let (node, mode) = (small.handle, small.attr.mode);
+    let node = small.handle;
+    let mode = small.attr.mode;
     thread::scope(|scope| {
         let carried_out = scope.spawn(|| reading.groups.carry_out().unwrap());
         until("the recall", || !recalls.unanswered.lock().is_empty());
@@ -470,17 +280,7 @@ fn a_resync_and_a_large_group_change_everything_at_once() {
         rename(server, (ROOT, "large"), (ROOT, "moved"));
         put(server, "small", b"other");
     });
-    let rows = state
-        .rows
-        .iter()
-        .map(|(key, value)| RowChange { key: key.clone(), value: Some(value.clone()) });
-    let all = GroupPart::Range { from: Vec::new(), until: Vec::new(), rows: rows.collect() };
-    let mut parts = changes(&before, &state);
-    parts.retain(|part| !matches!(part, GroupPart::Rows(_)));
-    parts.push(all);
-    reading.number += 1;
-    send(&mut *reading.groups, &group(reading.number, GroupKind::Resync, &parts));
-    reading.state = state;
+    reading.send_resync(&before, state);
     carry_out(&mut reading, &*service, &recalls, session);
     let told = |recalled: &Recalled| matches!(recalled, Recalled::Everything);
     assert!(recalls.all.lock().iter().any(told), "{:?}", recalls.all.lock());
@@ -496,6 +296,9 @@ fn a_resync_and_a_large_group_change_everything_at_once() {
     });
     carry_out(&mut reading, &*service, &recalls, session);
     assert_eq!(read(&reader, "many-1099").unwrap(), b"x");
+    let state = reading.state.clone();
+    reading.send_resync(&state, state.clone());
+    carry_out(&mut reading, &*service, &recalls, session);
     assert_eq!(read_at(&reader, opens[0], 0, 10).unwrap(), b"bytes");
     assert_eq!(read_at(&reader, opens[1], 299_999, 10).unwrap(), [1]);
     service.end_session(session);
@@ -562,7 +365,7 @@ fn a_copy_that_replaces_the_mirror_is_read_after_it() {
     drop(reading.groups);
     let store = reading.world.store();
     let mut groups = store.offer(reading.world.primary.id(), 1, [9; 16]).unwrap();
-    super::primary::send_all(&mut *groups, 1, &state);
+    send_all(&mut *groups, 1, &state);
     assert_eq!(read(&reader, "small").err(), Some(Code::Unavailable));
     let after = store.reader(reading.world.id()).unwrap();
     assert_eq!(read(&after, "small").unwrap(), b"other");

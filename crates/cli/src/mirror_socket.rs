@@ -1,4 +1,4 @@
-//! The door of a mirror: the socket by which mounts of this machine read it before a promotion.
+//! The socket by which mounts of this machine read a mirror before a promotion.
 //!
 //! Other machines and guests are not let in: a revocation may be on its way from the primary.
 
@@ -10,18 +10,18 @@ use pelago_server::ReadableMirror;
 use pelago_store::folder::Folder;
 use pelago_store::volume;
 
-/// An open door. Dropping it ends the sessions of the readers.
-struct Door {
+/// The socket of a mirror. Dropping it ends the sessions of the readers.
+struct MirrorSocket {
     _server: IdleServer,
     /// The folder of the mirror, for the path of the socket.
     _folder: Folder,
 }
 
-/// Opens the door of a mirror. Without it the mirror is kept all the same.
-pub(crate) fn open(mirror: ReadableMirror) -> Option<Box<dyn Send + Sync>> {
+/// Listens for the readers of a mirror. If that fails, the mirror is kept all the same.
+pub(crate) fn listen(mirror: ReadableMirror) -> Option<Box<dyn Send + Sync>> {
     let path = mirror.path.clone();
-    match listen(mirror) {
-        Ok(door) => Some(Box::new(door)),
+    match open(mirror) {
+        Ok(socket) => Some(Box::new(socket)),
         Err(error) => {
             tracing::warn!(%error, mirror = %path.display(), "a mirror cannot be mounted");
             None
@@ -29,13 +29,13 @@ pub(crate) fn open(mirror: ReadableMirror) -> Option<Box<dyn Send + Sync>> {
     }
 }
 
-fn listen(mirror: ReadableMirror) -> io::Result<Door> {
+fn open(mirror: ReadableMirror) -> io::Result<MirrorSocket> {
     let folder = Folder::open(&mirror.path).map_err(io::Error::other)?;
-    let socket: PathBuf = volume::session_socket_path(&folder.proc_path());
+    let path: PathBuf = volume::session_socket_path(&folder.proc_path());
     let start = move || {
         let server = mirror.server().map_err(|error| io::Error::other(error.says()))?;
         Ok(server.session_service())
     };
-    let server = IdleServer::listen(&socket, Box::new(start))?;
-    Ok(Door { _server: server, _folder: folder })
+    let server = IdleServer::listen(&path, Box::new(start))?;
+    Ok(MirrorSocket { _server: server, _folder: folder })
 }
