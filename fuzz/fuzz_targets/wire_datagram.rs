@@ -1,5 +1,5 @@
-//! Decodes any bytes as a datagram whose seal was opened. A decoded value encodes to the same bytes,
-//! and fits a sealed datagram.
+//! Decodes any bytes as a datagram whose seal was opened. A decoded value encodes to the same
+//! bytes, and fits a sealed datagram.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

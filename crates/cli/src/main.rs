@@ -28,6 +28,7 @@ mod key_names;
 mod licensed_key;
 mod locate;
 mod log;
+mod mirror_socket;
 mod mirrors;
 mod moment;
 mod mount_helper;

@@ -16,7 +16,7 @@ use crate::daemon::listening::{self, ALL_ADDRESSES, Listening};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::status_report::{MirrorReport, MirrorsReport};
 use crate::verbs::serving::Printing;
-use crate::{detach, file_sizes, locate, output};
+use crate::{detach, file_sizes, locate, mirror_socket, output};
 
 /// The mirrors that the control socket reports.
 struct Kept {
@@ -42,6 +42,7 @@ pub(crate) fn serve(dir: &Path, listen: Option<&str>, how: Printing) -> Outcome<
     file_sizes::check_limit()?;
     let folder = open(dir)?;
     let store = Arc::new(MirrorStore::open(&folder).map_err(failed)?);
+    store.set_listen(Box::new(mirror_socket::listen));
     let at = match listen {
         Some(at) => at.to_owned(),
         None => listening::kept_address(&folder)?.unwrap_or_else(|| ALL_ADDRESSES.to_owned()),

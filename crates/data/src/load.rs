@@ -45,7 +45,7 @@ impl InodeGuard<'_> {
         state.generation = rnode.generation;
         state.has_inline_row = rnode.flags.inline;
         let Some(generation) = state.bytes.generation() else { return Ok(()) };
-        if self.files.writing.contains(self.ino()) {
+        if self.files.trusts_rows || self.files.writing.contains(self.ino()) {
             return Ok(());
         }
         // After a power loss the disk may have bytes without their `writing` row, because they were

@@ -89,6 +89,9 @@ pub struct Options {
     pub can_detect_writers: bool,
     /// The limits of pins.
     pub pins: PinLimits,
+    /// True for the readers of a mirror: a content file may have bytes ahead of its row, whose size
+    /// counts.
+    pub trusts_rows: bool,
 }
 
 impl Default for Options {
@@ -103,6 +106,7 @@ impl Default for Options {
             passthrough: Passthrough::Auto,
             can_detect_writers: true,
             pins: PinLimits::default(),
+            trusts_rows: false,
         }
     }
 }
@@ -139,6 +143,8 @@ pub struct OpenFiles {
     pub(crate) notify_orphans: WakeWorker,
     /// True if nothing may be changed.
     pub(crate) read_only: bool,
+    /// The value of [`Options::trusts_rows`].
+    pub(crate) trusts_rows: bool,
     /// True if a file was opened whose bytes are at another site. Never cleared.
     pub(crate) has_elsewhere: AtomicBool,
     /// Files whose bytes are at other sites, and the nodes there: nothing is written into these any
@@ -171,6 +177,7 @@ impl OpenFiles {
             io_permits: IoPermits::new(options.io_permits),
             notify_orphans: parts.notify_orphans,
             read_only: parts.read_only,
+            trusts_rows: options.trusts_rows,
             has_elsewhere: AtomicBool::new(false),
             given: Mutex::default(),
         }

@@ -84,6 +84,7 @@ mod lookup;
 mod new_inode;
 mod open_inodes;
 mod orphans;
+mod other_writer;
 mod placement;
 mod read_times;
 mod remove;

@@ -14,7 +14,7 @@ pub use remote::{
     ClientRole, ConnectError, OnDir, Remote, RemoteOptions, RemoteStatus, ServerTarget, SiteRole,
 };
 pub use reverse::{OnReverse, ReverseConnections};
-pub use serve::{ReverseService, SessionServer};
+pub use serve::{IdleServer, ReverseService, SessionServer};
 pub use session::{Peer, SessionStatus};
 pub use standby::{FindOwner, StandbyServer};
 

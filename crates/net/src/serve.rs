@@ -38,6 +38,7 @@ use crate::strangers::{Source, Strangers, Ticket};
 use crate::stream::Stream;
 use crate::tls;
 
+pub use idle::IdleServer;
 pub use reverse::ReverseService;
 
 use acceptors::{TcpAcceptor, UnixAcceptor};
@@ -47,6 +48,7 @@ use reverse::{Dialled, Serving};
 
 mod acceptors;
 mod caller;
+mod idle;
 mod joining;
 mod reverse;
 
@@ -110,11 +112,8 @@ impl SessionServer {
     /// # Errors
     /// The system's.
     pub fn listen_unix(&self, path: &Path) -> io::Result<()> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let socket = private_socket(path)?;
+        let socket = private_socket(path, SocketFlags::NONBLOCK)?;
+        let socket = mio::net::UnixListener::from_std(socket);
         let acceptor = UnixAcceptor { socket, shared: Arc::clone(&self.shared) };
         self.shared.mailboxes[0].listen(Box::new(acceptor));
         Ok(())
@@ -198,16 +197,21 @@ impl SessionServer {
     }
 }
 
-/// Makes a socket that this user and root may connect to, and listens on it.
-fn private_socket(path: &Path) -> io::Result<mio::net::UnixListener> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+/// Makes a socket that this user and root may connect to, and listens on it. A socket that is left
+/// over at this path is replaced.
+fn private_socket(path: &Path, flags: SocketFlags) -> io::Result<UnixListener> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let flags = SocketFlags::CLOEXEC | flags;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // The name gets the permissions of the socket. Once there is a name, others may have put a link
     // in its place.
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, BACKLOG)?;
-    Ok(mio::net::UnixListener::from_std(UnixListener::from(socket)))
+    Ok(UnixListener::from(socket))
 }
 
 /// Connections that may wait to be accepted.

@@ -35,8 +35,8 @@
 //! can tell that one is missing. By its *offset* its bytes have a place in the stream, which the
 //! connection can fill as well, in pieces of any size: it knows nothing of packets. Both are in the
 //! symbol that is coded, so a rebuilt packet is as good as one that arrived. Neither is the number
-//! of the datagram: that is the nonce of a seal, and a packet that did not leave the machine is sent
-//! again under another one.
+//! of the datagram: that is the nonce of a seal, and a packet that did not leave the machine is
+//! sent again under another one.
 //!
 //! # What a peer can do
 //!

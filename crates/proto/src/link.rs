@@ -18,10 +18,10 @@
 //!
 //! Losses on a link that takes more say how much repair is needed. Losses of a full queue say that
 //! less should be sent: more repair would only lengthen the queue. A round trip *has a queue* if
-//! its mean is above 1.1 times the least one and a millisecond. In round trips without one, in which
-//! no more was sent than the link is known to take, losses count for the code ([`LinkQuality`]). In
-//! one with a queue they lower the rate by a third, if
-//! they are more than the link loses anyway.
+//! its mean is above 1.1 times the least one and a millisecond. In round trips without one, in
+//! which no more was sent than the link is known to take, losses count for the code
+//! ([`LinkQuality`]). In one with a queue they lower the rate by a third, if they are more than the
+//! link loses anyway.
 //!
 //! # The contract
 //!

@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLockReadGuard};
+use pelago_data::MayBlock;
 use pelago_meta::shard::Shard;
 use pelago_wire::{Code, Error, Handle, InodeId, Reply};
 
 use crate::completion::Completion;
+use crate::group_gate::GroupGate;
 
 /// Finds files by their inode ids alone.
 pub(crate) struct FindById {
@@ -24,6 +26,8 @@ pub(crate) struct FindById {
 
 struct Shared {
     shard: Arc<Shard>,
+    /// `None` unless the requests are those of a mirror's readers.
+    groups: Option<Arc<GroupGate>>,
     /// A leaf lock.
     state: Mutex<State>,
 }
@@ -45,8 +49,8 @@ type Waiters = HashMap<u64, Vec<Completion>>;
 impl FindById {
     /// Returns a finder with no request waiting.
     #[must_use]
-    pub(crate) fn new(shard: Arc<Shard>) -> Self {
-        let shared = Arc::new(Shared { shard, state: Mutex::default() });
+    pub(crate) fn new(shard: Arc<Shard>, groups: Option<Arc<GroupGate>>) -> Self {
+        let shared = Arc::new(Shared { shard, groups, state: Mutex::default() });
         Self { shared, thread: Mutex::default() }
     }
 
@@ -128,21 +132,31 @@ impl Shared {
                 return Err(Code::Unavailable.into());
             }
             let began = Instant::now();
+            let no_group = self.between_groups()?;
             let is_wanted = |ino: InodeId| waiters.contains_key(&ino.raw());
             let (found, more) = self.shard.find_embedded(&from, &is_wanted)?;
             for handle in found {
                 self.reply(waiters, handle);
             }
             next = more;
+            drop(no_group);
             // Uses at most half of one processor.
             thread::sleep(began.elapsed());
         }
         // A file that was renamed during the scan now has a row that leads to it.
+        let _no_group = self.between_groups()?;
         let left: Vec<u64> = waiters.keys().copied().collect();
         for ino in left {
             self.reply(waiters, Handle::own(InodeId::from_raw(ino)));
         }
         Ok(())
+    }
+
+    /// Waits until no group is carried out.
+    fn between_groups(&self) -> Result<Option<RwLockReadGuard<'_, bool>>, Error> {
+        let gate = self.groups.as_ref();
+        let entered = gate.map(|gate| gate.enter(MayBlock::Yes)).transpose();
+        entered.map_err(|_| Code::Unavailable.into())
     }
 
     fn reply(&self, waiters: &mut Waiters, handle: Handle) {
@@ -189,7 +203,7 @@ mod tests {
                 entry.handle
             };
             let files = (0..FILES).map(create).collect();
-            let find_by_id = FindById::new(Arc::clone(&rig.shard));
+            let find_by_id = FindById::new(Arc::clone(&rig.shard), None);
             let (sender, found) = channel();
             Self { find_by_id, files, sender, found, _rig: rig }
         }

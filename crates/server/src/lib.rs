@@ -10,12 +10,15 @@
 
 pub use background::{WorkerState, WorkerStatus};
 pub use copies::CopyStatus;
+pub use group_gate::GroupGate;
 pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes, most_facts};
 pub use mirror::{
     Commit, ConnectMirror, HandOverError, MirrorPhase, MirrorProgress, Offer, OnReplaced,
     SetMirrorError, Verified, WhenCut,
 };
-pub use mirrors::{MirrorError, MirrorStatus, MirrorStore, Promoted, has_mirrors};
+pub use mirrors::{
+    ListenForReaders, MirrorError, MirrorStatus, MirrorStore, Promoted, ReadableMirror, has_mirrors,
+};
 pub use ownership::OnLost;
 pub use pelago_data::{Passthrough, PassthroughStatus};
 pub use pelago_meta::recovery::RecoverError;
@@ -39,6 +42,7 @@ mod digests;
 mod find_by_id;
 mod grace;
 mod group_commit;
+mod group_gate;
 mod homecomings;
 mod host;
 mod leases;

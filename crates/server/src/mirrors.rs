@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use pelago_store::folder::Folder;
@@ -19,11 +19,14 @@ use pelago_store::volume::VolumeId;
 use pelago_wire::mirror::{Groups, MirrorSays, Mirrors, OfferRefused, PrimaryRun};
 use pelago_wire::{Time, limits};
 
+use crate::server::Server;
+
 use connection::Connection;
 use image::Image;
 use slot::{Folders, Shown, Slot};
 
 pub use error::MirrorError;
+pub use readers::{ListenForReaders, ReadableMirror};
 
 mod apply;
 mod compare;
@@ -32,7 +35,10 @@ mod error;
 mod image;
 mod promoted;
 mod promotion;
+mod read_table;
+mod readers;
 mod slot;
+mod touched;
 
 /// The name of the folder of the mirrors, in the folder of their server.
 const MIRRORS: &str = "mirrors";
@@ -64,6 +70,8 @@ pub struct MirrorStatus {
     pub since: Option<Time>,
     /// The reign with which it was promoted; `None` if it is a mirror.
     pub promoted: Option<u64>,
+    /// The number of mounts that read it.
+    pub readers: usize,
     /// The reason why the last group was not kept, for people.
     pub error: Option<String>,
 }
@@ -97,6 +105,7 @@ impl MirrorStore {
             dir: dir.path().to_path_buf(),
             mirrors: dir.create_folder(MIRRORS)?,
             spool: dir.create_folder(SPOOL)?,
+            listen: OnceLock::new(),
         });
         if !folders.spool.try_lock()? {
             return Err(MirrorError::InUse { path: folders.dir.clone() });
@@ -123,7 +132,31 @@ impl MirrorStore {
     #[must_use]
     pub fn list(&self) -> Vec<MirrorStatus> {
         let slots: Vec<_> = self.slots.lock().values().map(Arc::clone).collect();
-        slots.iter().map(|slot| status(slot.volume, slot.shown())).collect()
+        slots.iter().map(|slot| status(slot)).collect()
+    }
+
+    /// Sets the function that listens for readers, and calls it for each mirror that has a whole
+    /// state. A second call does nothing.
+    pub fn set_listen(&self, listen: ListenForReaders) {
+        if self.folders.listen.set(listen).is_err() {
+            return;
+        }
+        let slots: Vec<_> = self.slots.lock().values().map(Arc::clone).collect();
+        for slot in slots {
+            let state = slot.state.lock();
+            slot.readers.close();
+            slot.let_readers_in(&state);
+        }
+    }
+
+    /// Returns the server of the readers of a mirror, which is started if there is none.
+    ///
+    /// # Errors
+    /// [`MirrorError::Missing`] if there is no mirror with a whole state; [`MirrorError::Readers`].
+    pub fn reader(&self, volume: VolumeId) -> Result<Arc<Server>, MirrorError> {
+        let slot = self.slots.lock().get(&volume.0).map(Arc::clone);
+        let server = slot.and_then(|slot| slot.readers.server());
+        server.ok_or_else(|| MirrorError::Missing { volume, path: self.folders.dir.clone() })?
     }
 
     /// Makes the mirror of a volume its primary, on stable storage, and closes it: its folder can
@@ -148,7 +181,7 @@ impl MirrorStore {
         let slots: Vec<_> = self.slots.lock().values().map(Arc::clone).collect();
         for slot in slots {
             slot.next_turn();
-            slot.state.lock().close();
+            slot.close();
         }
     }
 
@@ -251,7 +284,9 @@ impl<E: Into<MirrorError>> From<E> for Refusal {
     }
 }
 
-fn status(volume: VolumeId, shown: Shown) -> MirrorStatus {
-    let Shown { reign, number, cut, is_connected, since, promoted, error, .. } = shown;
-    MirrorStatus { volume, reign, number, cut, is_connected, since, promoted, error }
+fn status(slot: &Slot) -> MirrorStatus {
+    let volume = slot.volume;
+    let readers = slot.readers.count();
+    let Shown { reign, number, cut, is_connected, since, promoted, error, .. } = slot.shown();
+    MirrorStatus { volume, reign, number, cut, is_connected, since, promoted, readers, error }
 }

@@ -34,6 +34,7 @@ pub struct RecoveryReport {
 }
 
 /// The result of [`measure_written`].
+#[derive(Default)]
 pub(crate) struct Measured {
     pub(crate) report: RecoveryReport,
     /// Files that a process still writes; empty unless the file system below can tell.

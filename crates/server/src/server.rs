@@ -45,6 +45,7 @@ mod error;
 mod options;
 mod owner;
 mod primary;
+mod readers;
 mod start;
 mod table_opening;
 
@@ -565,7 +566,11 @@ impl Server {
         self.core.host.stop_workers();
         self.core.sites.stop_copies();
         self.replaced.release_all();
-        self.save_all()
+        match self.core.options.groups {
+            // All is as its primary has it.
+            Some(_) => Ok(()),
+            None => self.save_all(),
+        }
     }
 
     /// Ends the group commit, and closes the volume: as clean if everything was made safe.

@@ -25,6 +25,7 @@ use pelago_wire::{
 use crate::completion::CancelKey;
 use crate::find_by_id::FindById;
 use crate::grace::Grace;
+use crate::group_gate::GroupGate;
 use crate::leases::Leases;
 use crate::locks::Locks;
 use crate::mirror::Mirror;
@@ -45,6 +46,7 @@ mod dispatch;
 mod elsewhere;
 pub(crate) mod epochs;
 mod execute;
+pub(crate) mod groups;
 mod guests;
 mod leases;
 mod levels;
@@ -99,6 +101,8 @@ pub(crate) struct Parts {
     pub(crate) ownership: Option<Arc<Ownership>>,
     /// The mirror of the volume; `None` in tests of the service alone.
     pub(crate) mirror: Option<Arc<Mirror>>,
+    /// `None` unless the requests are those of a mirror's readers.
+    pub(crate) groups: Option<Arc<GroupGate>>,
 }
 
 /// The service of a server in its own process.
@@ -202,7 +206,7 @@ impl LocalService {
     /// Returns a service that accepts requests.
     #[must_use]
     pub(crate) fn new(parts: Parts) -> Self {
-        let find_by_id = FindById::new(Arc::clone(&parts.shard));
+        let find_by_id = FindById::new(Arc::clone(&parts.shard), parts.groups.clone());
         let locks = Locks::new(Arc::clone(&parts.opens));
         let logged_stop = AtomicU64::new(0);
         let stopped = RwLock::new(false);

@@ -218,6 +218,7 @@ impl Rig {
             durability: Arc::clone(&durability),
             space: Arc::clone(&space),
             pool: Arc::new(Pool::start(options.threads).unwrap()),
+            groups: None,
             served: Served { volume: [0; 16], epoch: 1, read_only: options.read_only, site: 0 },
             notify_orphans: counted(&reaped),
             replaced: Arc::new(ReplacedFiles::new(Arc::clone(&opens), Arc::new(|| {}))),

@@ -51,7 +51,7 @@ pub use format::{
     SITES, TAGS_ARE_COMPLETE, VolumeId,
 };
 pub use layout::{AUDIT, CHARTER, CLIENTS, ISSUER, KEY, KEYS, LISTEN, POLICY};
-pub use mirror::{ReplacedFile, read_mirrored, replace_file};
+pub use mirror::{ReplacedFile, is_not_primary, read_mirrored, replace_file};
 pub use paths::{mount_path, session_socket_path, socket_path};
 pub use remains::Remains;
 pub use seed::{HashSeed, SeedError};

@@ -79,6 +79,11 @@ pub const GROUP_FILES: usize = 1 << 16;
 pub const MIRRORS: usize = 64;
 /// Bytes of memory of the table of a mirror.
 pub const MIRROR_TABLE_BYTES: u64 = 16 << 20;
+/// Nodes and names of a group that the readers of a mirror are told one by one. Beyond that they
+/// are told that everything changes.
+pub const GROUP_RECALLS: usize = 1 << 10;
+/// Bytes of memory of all caches for the readers of a mirror.
+pub const MIRROR_READER_BYTES: u64 = 64 << 20;
 /// Bytes of a sealed datagram between a primary and its mirror: every path that carries IPv6 takes
 /// it (RFC 8200 asks for 1,280 with headers).
 pub const DATAGRAM_BYTES: usize = 1200;
@@ -92,18 +97,18 @@ pub const BLOCK_PACKETS: usize = 64;
 pub const BLOCK_REPAIR_PACKETS: usize = 16;
 /// Data packets whose XOR one packet of the second layer carries.
 pub const LAYER_PACKETS: usize = 64;
-/// The distance between two such data packets, and the longest burst of losses that the second layer
-/// repairs.
+/// The distance between two such data packets, and the longest burst of losses that the second
+/// layer repairs.
 pub const LAYER_STEP: usize = 64;
-/// Bytes of repair packets that a primary keeps of blocks that have not arrived. Those of the oldest
-/// block are dropped beyond that, and what it has is safe only once the mirror has it.
+/// Bytes of repair packets that a primary keeps of blocks that have not arrived. Those of the
+/// oldest block are dropped beyond that, and what it has is safe only once the mirror has it.
 pub const ENCODED_BYTES: usize = 16 << 20;
 /// Data packets that a mirror keeps to rebuild others from them: the newest ones.
 pub const DECODED_PACKETS: usize = 8192;
 /// Bytes of repair packets that a mirror keeps; the oldest are dropped beyond that.
 pub const DECODED_REPAIR_BYTES: usize = 4 << 20;
-/// Runs of missing data packets that a mirror tells apart. Of more the two oldest count as one, with
-/// the packets between them.
+/// Runs of missing data packets that a mirror tells apart. Of more the two oldest count as one,
+/// with the packets between them.
 pub const DECODED_GAPS: usize = 1024;
 /// Bytes of the stream that a mirror has before others arrive that precede them. More are dropped.
 pub const STREAM_AHEAD_BYTES: usize = 32 << 20;

@@ -104,7 +104,12 @@ const DOORS: &[Door] = &[
     door("crates/mount/src/state.rs", "reads /proc"),
     door("crates/net/src/key/file.rs", "makes the folder of the user's key, below HOME"),
     door("crates/net/src/own_file.rs", "has an opener of its own, for files of text"),
+    door(
+        "crates/net/src/remote/dial.rs",
+        "opens the user's folder, for a short path of its socket",
+    ),
     door("crates/net/src/serve.rs", "removes a socket below the folder's descriptor"),
+    door("crates/net/src/serve/idle.rs", "removes a socket below the folder's descriptor"),
     door(
         "crates/store/src/content/extent.rs",
         "opens a file below the descriptor of a folder of ours again",

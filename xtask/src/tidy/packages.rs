@@ -28,7 +28,7 @@ const ALLOWED: &[&str] = &[
 const FORBIDDEN: &[&str] = &["openssl", "openssl-sys", "native-tls", "aws-lc-rs", "aws-lc-sys"];
 
 /// Most packages in Cargo.lock. A commit that raises it says why.
-const CEILING: usize = 298;
+const CEILING: usize = 302;
 
 /// Folders of the members of the workspace.
 const MEMBERS: [&str; 3] = ["crates/", "lab/", "xtask/"];

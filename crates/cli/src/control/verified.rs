@@ -61,7 +61,8 @@ impl VerifiedReport {
         let next = match (self.differences, is_applied) {
             (0, _) => format!("equal     {compared}\n"),
             (_, true) => format!(
-                "compared  {compared}\nnext      what differs is sent again: `pelago verify` says when it is there\n"
+                "compared  {compared}\nnext      what differs is sent again: `pelago verify` says \
+                 when it is there\n"
             ),
             (_, false) => format!(
                 "compared  {compared}\nnext      `pelago verify --apply` sends what differs again\n"

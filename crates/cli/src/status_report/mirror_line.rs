@@ -79,8 +79,8 @@ impl MirrorLine {
         let level = &self.level;
         match (self.is_cut_off, self.waiting) {
             (true, 0) => format!(
-                "level     {level}; the mirror is cut off, so fsync of level remote goes on once it \
-                 is safe here\n"
+                "level     {level}; the mirror is cut off, so fsync of level remote goes on once \
+                 it is safe here\n"
             ),
             (true, 1..) => {
                 format!(

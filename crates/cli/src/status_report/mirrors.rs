@@ -42,6 +42,8 @@ pub(crate) struct MirrorReport {
     pub(crate) since: Option<i64>,
     /// The reign of the promotion, if the mirror was promoted.
     pub(crate) promoted: Option<u64>,
+    /// The number of mounts that read it.
+    pub(crate) readers: u64,
     /// The reason why the last group was not kept.
     pub(crate) error: Option<String>,
 }
@@ -123,6 +125,7 @@ impl MirrorReport {
             "connected": self.connected,
             "since": self.since,
             "promoted": self.promoted,
+            "readers": self.readers,
             "error": self.error,
         })
     }
@@ -146,7 +149,12 @@ impl MirrorReport {
             (false, None) => "primary not here since the start".to_owned(),
         };
         let error = self.error.as_ref().map(|error| format!("; {error}")).unwrap_or_default();
-        format!("mirror    of {volume}: {state}, {primary}{error}\n")
+        let readers = match self.readers {
+            0 => String::new(),
+            1 => ", mounted once".to_owned(),
+            many => format!(", mounted {many} times"),
+        };
+        format!("mirror    of {volume}: {state}, {primary}{readers}{error}\n")
     }
 
     #[cfg(test)]
@@ -159,6 +167,7 @@ impl MirrorReport {
             connected: false,
             since: Some(7_261),
             promoted: None,
+            readers: 0,
             error: None,
         }
     }
@@ -174,6 +183,7 @@ impl From<MirrorStatus> for MirrorReport {
             connected: status.is_connected,
             since: status.since.map(|since| since.seconds),
             promoted: status.promoted,
+            readers: status.readers as u64,
             error: status.error,
         }
     }
@@ -189,6 +199,7 @@ impl FromJson for MirrorReport {
             connected: bool::from_json(&value["connected"])?,
             since: value["since"].as_i64(),
             promoted: value["promoted"].as_u64(),
+            readers: value["readers"].as_u64().unwrap_or(0),
             error: value["error"].as_str().map(str::to_owned),
         })
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use pelago_mount::{Atime, Trusts};
 use pelago_net::ServerTarget;
 use pelago_net::key::address::{AddressError, ServerAddress};
+use pelago_store::volume;
 
 use super::key::own_key;
 use super::serving::{Printing, ServingArgs};
@@ -28,7 +29,7 @@ again, and programs wait. Ctrl-C, SIGTERM, SIGHUP and `pelago unmount` end the m
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Args {
-    /// The server: KEY@HOST:PORT, or the path of its socket
+    /// The server: KEY@HOST:PORT, the path of its socket, or the folder with the socket
     server: PathBuf,
     /// Mount on this empty folder
     point: PathBuf,
@@ -88,7 +89,7 @@ pub(super) fn serve(plan: &FarPlan, how: Printing) -> Outcome<ExitCode> {
 }
 
 fn plan(args: &Args) -> Outcome<FarPlan> {
-    let (target, source) = server(&args.server)?;
+    let (target, source) = server(&args.server, args.read_only)?;
     Ok(FarPlan {
         target,
         source,
@@ -105,7 +106,7 @@ fn plan(args: &Args) -> Outcome<FarPlan> {
 
 /// Returns the server, and its text for people. An argument with an `@` that is not a file is an
 /// address.
-fn server(named: &Path) -> Outcome<(ServerTarget, String)> {
+fn server(named: &Path, read_only: bool) -> Outcome<(ServerTarget, String)> {
     match named.to_str() {
         Some(text) if text.contains('@') && !named.exists() => {
             let address: ServerAddress = text.parse().map_err(bad_address)?;
@@ -113,7 +114,16 @@ fn server(named: &Path) -> Outcome<(ServerTarget, String)> {
             Ok((ServerTarget::Tcp { address, key: Arc::new(own_key()?) }, shown))
         }
         _ => {
-            let socket = locate::absolute(named)?;
+            let named = locate::absolute(named)?;
+            let socket = match named.is_dir() {
+                true => volume::session_socket_path(&named),
+                false => named,
+            };
+            let folder = socket.parent().filter(|_| !read_only);
+            if let Some(folder) = folder.filter(|folder| volume::is_not_primary(folder)) {
+                return Err(Failure::new(Exit::Usage, OnlyRead(folder.to_owned()))
+                    .hint("mount it with `--read-only`"));
+            }
             expect_socket(&socket)?;
             let shown = socket.display().to_string();
             Ok((ServerTarget::Unix(socket), shown))
@@ -133,6 +143,10 @@ fn expect_socket(path: &Path) -> Outcome<()> {
             .hint("name the file `pelago.sock` in the folder of a volume that is up")),
     }
 }
+
+#[derive(Debug, thiserror::Error)]
+#[error("{} is a mirror, which only its primary changes", .0.display())]
+struct OnlyRead(PathBuf);
 
 #[derive(Debug, thiserror::Error)]
 #[error("{} is not the socket of a server", .0.display())]

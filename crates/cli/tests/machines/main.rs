@@ -6,6 +6,7 @@ pub(crate) mod hands;
 pub(crate) mod lab;
 pub(crate) mod line;
 mod mirror;
+mod mirror_reading;
 pub(crate) mod network;
 mod shared;
 mod shared_audit;

@@ -31,15 +31,15 @@ const PROMOTE: &str = "pelago site promote ~/mirrors/mirrors/* --force";
 const BACK: Duration = Duration::from_secs(30);
 
 /// The site of a volume, and the site of its mirror.
-struct Sites {
-    lab: Lab,
-    home: Machine,
-    there: Machine,
+pub(super) struct Sites {
+    pub(super) lab: Lab,
+    pub(super) home: Machine,
+    pub(super) there: Machine,
 }
 
 impl Sites {
     /// Returns both sites, with a mirror; `None` if this machine cannot have a network.
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         Self::on(&[])
     }
 
@@ -65,29 +65,29 @@ impl Sites {
         line.replace("127.0.0.1", &self.there.address)
     }
 
-    fn keep(&self) {
+    pub(super) fn keep(&self) {
         self.there.types(&typed(KEEP).replace("127.0.0.1", &self.there.address));
         self.lab.ends(self.keeper());
     }
 
-    fn up(&self) {
+    pub(super) fn up(&self) {
         self.home.types(typed(UP));
         self.lab.ends(self.primary());
     }
 
-    fn primary(&self) -> Pid {
+    pub(super) fn primary(&self) -> Pid {
         pid_of(&self.home.types("pelago status ~/pelago --json").json())
     }
 
-    fn keeper(&self) -> Pid {
+    pub(super) fn keeper(&self) -> Pid {
         pid_of(&self.there.types("pelago status ~/mirrors --json").json())
     }
 
-    fn tree(&self) -> PathBuf {
+    pub(super) fn tree(&self) -> PathBuf {
         self.home.home.join("pelago/files")
     }
 
-    fn wait(&self) {
+    pub(super) fn wait(&self) {
         self.home.types(typed(WAIT));
     }
 
@@ -97,14 +97,14 @@ impl Sites {
     }
 
     /// Returns the path of the mirror.
-    fn image(&self) -> PathBuf {
+    pub(super) fn image(&self) -> PathBuf {
         let mut found = fs::read_dir(self.there.home.join("mirrors/mirrors")).unwrap();
         found.next().unwrap().unwrap().path()
     }
 
     /// Kills the primary as a fire would, promotes the mirror, checks and mounts it. Returns its
     /// tree.
-    fn burn(&self) -> PathBuf {
+    pub(super) fn burn(&self) -> PathBuf {
         kill(self.primary());
         self.promote()
     }
@@ -122,7 +122,7 @@ impl Sites {
         image.join("files")
     }
 
-    fn logs_are_quiet(&self) {
+    pub(super) fn logs_are_quiet(&self) {
         for log in [self.home.home.join("pelago/log"), self.there.home.join("mirrors/log")] {
             let text = fs::read_to_string(log).unwrap();
             assert!(!text.contains("panicked"), "{text}");
@@ -131,7 +131,7 @@ impl Sites {
 }
 
 /// Returns the names of a tree with the sums of its files.
-fn sums(machine: &Machine, tree: &Path) -> BTreeMap<String, String> {
+pub(super) fn sums(machine: &Machine, tree: &Path) -> BTreeMap<String, String> {
     let line =
         format!("cd {} && find . -type f -exec md5sum {{}} +; find . -type d", tree.display());
     let lines = tried(machine, &line).expect_success().out;
@@ -139,7 +139,7 @@ fn sums(machine: &Machine, tree: &Path) -> BTreeMap<String, String> {
 }
 
 /// Returns the types, modes, link counts, sizes, times and inode numbers of all files in a tree.
-fn listed(machine: &Machine, tree: &Path) -> String {
+pub(super) fn listed(machine: &Machine, tree: &Path) -> String {
     let list = "find . ! -name . -printf '%p %y %m %n %s %T@ %i\\n' | sort";
     tried(machine, &format!("cd {} && {list}", tree.display())).expect_success().out
 }

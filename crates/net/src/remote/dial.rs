@@ -1,8 +1,11 @@
 //! Sockets that are connected to servers, with the client's end of TLS.
 
+use std::fs::File;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use super::ServerTarget;
@@ -12,6 +15,9 @@ use crate::key::address::ServerAddress;
 use crate::stream::Stream;
 use crate::tls;
 
+/// The length of the longest path that fits into the address of a Unix socket.
+const ADDRESS_BYTES: usize = 107;
+
 /// A connected socket, with the client's end of TLS unless it is a Unix socket.
 pub(crate) type Opened = (Stream, Option<Box<rustls::Connection>>);
 
@@ -19,7 +25,7 @@ pub(crate) type Opened = (Stream, Option<Box<rustls::Connection>>);
 pub(super) fn open(target: &ServerTarget, patience: Duration) -> Result<Opened, ConnectError> {
     match target {
         ServerTarget::Unix(path) => {
-            let stream = UnixStream::connect(path).and_then(|stream| {
+            let stream = connect_unix(path).and_then(|stream| {
                 stream.set_nonblocking(true)?;
                 Ok(Stream::Unix(mio::net::UnixStream::from_std(stream)))
             });
@@ -29,6 +35,18 @@ pub(super) fn open(target: &ServerTarget, patience: Duration) -> Result<Opened, 
         ServerTarget::Reverse { site, connections } => {
             connections.take(*site, patience).ok_or(ConnectError::Silent)
         }
+    }
+}
+
+/// Connects to a Unix socket. A path that is too long for a socket address is shortened.
+fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) if path.as_os_str().len() > ADDRESS_BYTES => {
+            let open = File::open(folder)?;
+            let short = Path::new("/proc/self/fd").join(open.as_raw_fd().to_string());
+            UnixStream::connect(short.join(name))
+        }
+        _ => UnixStream::connect(path),
     }
 }
 

@@ -32,7 +32,8 @@ impl Budget {
     /// Sets the rate of the link, in bytes per second. The bucket stays as full as it is.
     pub(super) fn set_rate(&mut self, now: Duration, rate: u64) {
         self.fill(now);
-        let (tokens, before) = (u128::from(self.tokens), u128::from(self.most()));
+        let tokens = u128::from(self.tokens);
+        let before = u128::from(self.most());
         self.rate = rate.max(SLOWEST);
         let tokens = tokens * u128::from(self.most()) / before.max(1);
         self.tokens = u64::try_from(tokens).unwrap_or(u64::MAX).min(self.most());

@@ -5,7 +5,17 @@ use std::sync::Arc;
 use pelago_wire::limits;
 use reed_solomon_simd::{Error, ReedSolomonDecoder};
 
-use super::decoder::BlockKey;
+/// All that repair packets say of their block: those that do not agree are of different blocks, so
+/// none can keep others from theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BlockKey {
+    /// The sequence number of the first data packet.
+    pub(super) first: u64,
+    /// The number of data packets.
+    pub(super) packets: u8,
+    /// Bytes of a symbol.
+    pub(super) length: usize,
+}
 
 /// A block of which data packets are missing, with enough others to rebuild them.
 #[derive(Debug, Clone)]

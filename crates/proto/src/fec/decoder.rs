@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pelago_wire::datagram::{DataPacket, LayerPacket, RepairPacket};
 use pelago_wire::limits;
 
-use super::damaged::{Damaged, Rebuilt};
+use super::damaged::{BlockKey, Damaged, Rebuilt};
 use super::gaps::Gaps;
 use super::symbol;
 
@@ -51,18 +51,6 @@ pub struct DecoderCounts {
     pub refused: u64,
     /// Blocks and sums that were dropped for memory.
     pub dropped: u64,
-}
-
-/// All that repair packets say of their block: those that do not agree are of different blocks, so
-/// none can keep others from theirs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct BlockKey {
-    /// The sequence number of the first data packet.
-    pub(super) first: u64,
-    /// The number of data packets.
-    pub(super) packets: u8,
-    /// Bytes of a symbol.
-    pub(super) length: usize,
 }
 
 #[derive(Debug, Default)]

@@ -37,14 +37,14 @@ pub struct Encoder {
     owed: usize,
     layer: Layer,
     /// Everything before this place has arrived.
-    arrived: Mark,
+    arrived: StreamPoint,
     /// Blocks before this place were dropped for memory, which may not have arrived.
-    dropped: Mark,
+    dropped: StreamPoint,
 }
 
 /// A place in the stream, by both of its numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Mark {
+struct StreamPoint {
     sequence: u64,
     offset: u64,
 }
@@ -63,7 +63,7 @@ struct OpenBlock {
 #[derive(Debug)]
 struct KeptBlock {
     first: u64,
-    end: Mark,
+    end: StreamPoint,
     packets: usize,
     /// All repair symbols: those of a longer code are others, so none can be made later.
     repair: Vec<Vec<u8>>,
@@ -88,8 +88,8 @@ impl Encoder {
             kept_bytes: 0,
             owed: 0,
             layer: Layer::new(step(&quality)),
-            arrived: Mark::default(),
-            dropped: Mark::default(),
+            arrived: StreamPoint::default(),
+            dropped: StreamPoint::default(),
             quality,
         }
     }
@@ -283,7 +283,7 @@ impl Encoder {
         let wanted = wanted(self.mode, packets, open.is_awaited, &self.quality);
         let block = KeptBlock {
             first: open.first,
-            end: Mark { sequence: self.sequence, offset: self.offset },
+            end: StreamPoint { sequence: self.sequence, offset: self.offset },
             packets,
             sent: 0,
             wanted,
@@ -320,7 +320,8 @@ impl Encoder {
         }
         let symbol = block.repair.get(block.sent)?.clone();
         // Both are at most their limits.
-        let (packets, index) = (block.packets as u8, block.sent as u8);
+        let packets = block.packets as u8;
+        let index = block.sent as u8;
         block.sent += 1;
         self.owed -= 1;
         self.budget.take(bytes);

@@ -93,8 +93,12 @@ impl Layer {
             self.ready.pop_front();
         }
         // Step and packets are at most their limits.
-        let (step_u8, packets) = (step as u8, lane.packets as u8);
-        let packet = LayerPacket { first: lane.first, step: step_u8, packets, symbol: lane.sum };
+        let packet = LayerPacket {
+            first: lane.first,
+            step: step as u8,
+            packets: lane.packets as u8,
+            symbol: lane.sum,
+        };
         self.ready.push_back((sequence + 1 + step as u64, packet));
     }
 }

@@ -48,7 +48,8 @@ fn push(
 
 /// Takes all repair packets that may be sent.
 fn repair(encoder: &mut Encoder, now: Duration) -> (Vec<RepairPacket>, Vec<LayerPacket>) {
-    let (mut blocks, mut layers) = (Vec::new(), Vec::new());
+    let mut blocks = Vec::new();
+    let mut layers = Vec::new();
     while let Some(body) = encoder.poll_repair(now) {
         match body {
             DatagramBody::Repair(packet) => blocks.push(packet),

@@ -68,7 +68,8 @@ impl Loss {
     /// Returns the upper bound of the share of losses (Wilson, JASA 22, 1927), which is right for
     /// few of them too. Losses that come in runs are as uncertain as a run for each of them.
     fn upper_bound(&self) -> f64 {
-        let (n, z) = (self.sent / self.mean_run(), DEVIATIONS);
+        let n = self.sent / self.mean_run();
+        let z = DEVIATIONS;
         let share = self.lost / self.sent;
         let spread = (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
         let bound = (share + z * z / (2.0 * n) + z * spread) / (1.0 + z * z / n);

@@ -58,7 +58,7 @@ pub struct LinkSender {
     runs_from: u64,
     /// Delivery rates of datagrams before this number do not count.
     counts_from: u64,
-    last: Option<Seen>,
+    last: Option<Observed>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,7 @@ struct Sent {
 
 /// The parts of a report that later ones are compared with.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct Observed {
     number: u64,
     sent: Duration,
     arrived: Duration,
@@ -82,7 +82,7 @@ struct Seen {
 /// The round trip that is under way.
 #[derive(Debug, Default)]
 struct RoundTrip {
-    begin: Option<Seen>,
+    begin: Option<Observed>,
     /// It ends with a report of this number or a higher one.
     end: u64,
     trips: Duration,
@@ -177,7 +177,7 @@ impl LinkSender {
             self.round.reports += 1;
         }
         self.note_runs(report);
-        let seen = Seen {
+        let seen = Observed {
             number,
             sent: sent.at,
             arrived: Duration::from_micros(report.arrived),
@@ -265,7 +265,7 @@ impl LinkSender {
         self.runs_from = self.runs_from.max(report.settled);
     }
 
-    fn end_round(&mut self, seen: Seen) {
+    fn end_round(&mut self, seen: Observed) {
         let Some(begin) = self.round.begin else {
             self.restart_round(Some(seen));
             return;
@@ -292,7 +292,7 @@ impl LinkSender {
         self.round.is_in_doubt = has_queue || may_overflow;
     }
 
-    fn restart_round(&mut self, begin: Option<Seen>) {
+    fn restart_round(&mut self, begin: Option<Observed>) {
         let is_in_doubt = self.round.is_in_doubt;
         let end = self.next();
         self.round =
@@ -315,7 +315,7 @@ impl Default for LinkSender {
 
 /// Returns the bytes per second that were delivered between two reports. The longer one of both
 /// times counts: reports that come at once, and datagrams that were sent at once, say nothing.
-fn rate(begin: Seen, end: Seen) -> u64 {
+fn rate(begin: Observed, end: Observed) -> u64 {
     let sent = end.sent.saturating_sub(begin.sent);
     let arrived = end.arrived.saturating_sub(begin.arrived);
     let micros = sent.max(arrived).as_micros().max(1);

@@ -1,9 +1,9 @@
 //! The handover of a volume to its mirror: a planned promotion, which loses nothing.
 //!
 //! The server has stopped to carry out requests, and everything is safe here. Once the mirror has
-//! all of it, this folder is marked as one that is not the primary, and the mirror is asked to be it.
-//! If it refuses, the mark is taken away. If its answer is lost, it is asked again; and if none comes
-//! in time, the mark stays: then a person decides which one goes on, and never two do.
+//! all of it, this folder is marked as one that is not the primary, and the mirror is asked to be
+//! it. If it refuses, the mark is taken away. If its answer is lost, it is asked again; and if none
+//! comes in time, the mark stays: then a person decides which one goes on, and never two do.
 
 use std::time::{Duration, Instant};
 

@@ -11,6 +11,8 @@ use pelago_store::{content, reserve, table};
 use pelago_wire::codec::DecodeError;
 use pelago_wire::{Kind, limits};
 
+use crate::server::StartError;
+
 /// The error of keeping or promoting a mirror.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -138,6 +140,15 @@ pub enum MirrorError {
     /// The server keeps as many mirrors as it can.
     #[error("the server keeps as many mirrors as it can have")]
     TooMany,
+    /// The mirror cannot be read.
+    #[error("{} cannot be read", path.display())]
+    Readers {
+        /// The folder of the mirror.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: Box<StartError>,
+    },
     /// A newer connection of the primary has replaced this one.
     #[error("another connection of the primary has taken the place of this one")]
     Superseded,
@@ -146,9 +157,10 @@ pub enum MirrorError {
 impl MirrorError {
     /// Returns the kind of the error, which says what the caller can do.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub fn kind(&self) -> Kind {
         match self {
             Self::Volume(error) => error.kind(),
+            Self::Readers { source, .. } => source.kind(),
             Self::Missing { .. } => Kind::NotFound,
             Self::Promoted { .. } | Self::WasPromoted { .. } => Kind::Exists,
             Self::Malformed(_) | Self::Unfit(_) | Self::Ids { .. } | Self::OtherVolume { .. } => {

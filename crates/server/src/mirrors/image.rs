@@ -25,8 +25,8 @@ const EPOCHS_LEFT_OUT: u32 = 1 << 16;
 /// An open mirror.
 pub(super) struct Image {
     pub(super) volume: Volume,
-    pub(super) table: FjallTable,
-    pub(super) content: ContentStore,
+    pub(super) table: Arc<FjallTable>,
+    pub(super) content: Arc<ContentStore>,
 }
 
 impl Image {
@@ -81,7 +81,7 @@ impl Image {
         let content = ContentStore::open_in(volume.content())?;
         // A promotion leaves it unclean, so that the first start counts all names again.
         volume.mark_unclean()?;
-        Ok(Self { volume, table, content })
+        Ok(Self { volume, table: Arc::new(table), content: Arc::new(content) })
     }
 
     /// Closes the table. Returns the volume, which is still locked.

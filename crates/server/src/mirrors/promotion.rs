@@ -25,6 +25,7 @@ impl Slot {
         }
         self.settle(state)?;
         let missing = || MirrorError::Missing { volume, path: self.folders.dir.clone() };
+        self.readers.close();
         let image = state.image.take().ok_or_else(missing)?;
         let row = image.known_row()?;
         let (reign, number) = match row.role {

@@ -2,8 +2,8 @@
 //! group that is safe in the spool.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use pelago_store::clock;
@@ -18,13 +18,16 @@ use super::apply::{Applier, carry_out};
 use super::error::MirrorError;
 use super::image::Image;
 use super::promoted;
+use super::readers::{ListenForReaders, Readers};
+use super::touched::touched;
 
 /// The folders of a server of mirrors.
-#[derive(Debug)]
 pub(super) struct Folders {
     pub(super) dir: PathBuf,
     pub(super) mirrors: Folder,
     pub(super) spool: Folder,
+    /// Set once, if readers are let in.
+    pub(super) listen: OnceLock<ListenForReaders>,
 }
 
 /// The slot of one volume.
@@ -35,6 +38,8 @@ pub(super) struct Slot {
     turn: AtomicU64,
     /// Held while a group is carried out. Taken before `shown`.
     pub(super) state: Mutex<State>,
+    /// The readers of the mirror.
+    pub(super) readers: Readers,
     /// A leaf lock.
     shown: Mutex<Shown>,
 }
@@ -88,6 +93,7 @@ impl Slot {
                 pending: None,
                 has_old: false,
             }),
+            readers: Readers::default(),
             shown: Mutex::new(Shown { promoted, ..Shown::default() }),
         })
     }
@@ -167,8 +173,17 @@ impl Slot {
         self.show_row(&row, None);
         state.pending = state.spool.group()?.filter(|group| follows(&row, self.volume, group));
         match state.pending {
-            Some(_) => self.carry_out(state),
-            None => Ok(state.spool.clear()?),
+            Some(_) => self.carry_out(state)?,
+            None => state.spool.clear()?,
+        }
+        self.let_readers_in(state);
+        Ok(())
+    }
+
+    /// Lets readers in, if the mirror has a whole state.
+    pub(super) fn let_readers_in(&self, state: &State) {
+        if let (Some(image), None) = (&state.image, &state.pending) {
+            self.readers.open(image, self.folders.listen.get());
         }
     }
 
@@ -181,10 +196,15 @@ impl Slot {
         let Some(group) = state.pending else { return Ok(()) };
         let Some(image) = &mut state.image else { return Ok(()) };
         let row = row_of(&group);
-        carry_out(image, &mut state.spool, &row)?;
+        self.readers.around(
+            &mut (image, &mut state.spool),
+            |(image, spool)| touched(image, spool),
+            |(image, spool)| carry_out(image, spool, &row),
+        )?;
         state.pending = None;
         state.spool.clear()?;
         self.show_row(&row, Some(group.cut));
+        self.let_readers_in(state);
         Ok(())
     }
 
@@ -201,6 +221,7 @@ impl Slot {
         carry_out(&mut image, &mut state.spool, &row)?;
         image.check()?;
         drop(image.close()?);
+        self.readers.close();
         if let Some(old) = state.image.take() {
             drop(old.close()?);
         }
@@ -216,6 +237,7 @@ impl Slot {
         state.spool.clear()?;
         state.image = Image::open(&self.path(), self.volume)?;
         self.show_row(&row, Some(group.cut));
+        self.let_readers_in(state);
         Ok(())
     }
 
@@ -231,10 +253,12 @@ impl Slot {
     }
 }
 
-impl State {
+impl Slot {
     /// Closes the mirror. The next offer opens it again.
-    pub(super) fn close(&mut self) {
-        let images = [self.image.take(), self.copy.take().map(|copy| copy.image)];
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        self.readers.close();
+        let images = [state.image.take(), state.copy.take().map(|copy| copy.image)];
         for image in images.into_iter().flatten() {
             if let Err(error) = image.close() {
                 tracing::warn!(%error, "a mirror was not closed cleanly: an open recovers it");

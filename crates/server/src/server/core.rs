@@ -106,7 +106,9 @@ impl Core {
     ) -> Result<Built, StartError> {
         let failed = |source| StartError::Recover { path: dir.to_path_buf(), source };
         let opens = self.open_files(notifies);
-        self.load_writing_rows(&opens).map_err(failed)?;
+        if self.options.groups.is_none() {
+            self.load_writing_rows(&opens).map_err(failed)?;
+        }
         for handle in still_written {
             opens.resume_external_writes(handle).map_err(failed)?;
         }
@@ -144,6 +146,7 @@ impl Core {
             open_bytes: self.host.memory.opens as usize,
             passthrough: self.options.passthrough,
             can_detect_writers: self.passthrough == PassthroughStatus::Available,
+            trusts_rows: self.options.groups.is_some(),
             ..data::Options::default()
         };
         Arc::new(OpenFiles::new(data::Parts {
@@ -204,6 +207,7 @@ impl Core {
             sites: Arc::clone(&self.sites),
             ownership: self.ownership.clone(),
             mirror: Some(Arc::clone(mirror)),
+            groups: self.options.groups.clone(),
         }))
     }
 

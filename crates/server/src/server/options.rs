@@ -1,5 +1,6 @@
 //! The options of a server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pelago_data::Passthrough;
@@ -8,6 +9,7 @@ use pelago_store::volume::{Owner, VolumeId};
 use pelago_wire::limits;
 
 use crate::group_commit::SYNC_INTERVAL;
+use crate::group_gate::GroupGate;
 use crate::host::HostOptions;
 use crate::memory::MEMORY_BYTES;
 use crate::mirror::WhenCut;
@@ -81,6 +83,9 @@ pub struct Options {
     /// For tests: whether the server starts no thread. Work for the pool is done on the caller's
     /// thread, all other work when the test calls [`Server::step`](crate::Server::step).
     pub stepped: bool,
+    /// The gate of a mirror, whose rows and content files change beneath the server. Such a server
+    /// only answers readers, and recovers and writes nothing.
+    pub groups: Option<Arc<GroupGate>>,
 }
 
 impl Default for Options {
@@ -107,6 +112,7 @@ impl Default for Options {
             on_index_reading: |_| {},
             workers: true,
             stepped: false,
+            groups: None,
         }
     }
 }

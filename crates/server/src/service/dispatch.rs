@@ -186,6 +186,8 @@ impl Dispatcher {
         let Buffers { bytes, room } = buffers;
         let description = request.describe();
         let parts = &self.parts;
+        let groups = parts.groups.as_ref();
+        let _no_group = groups.map(|gate| gate.enter(may_block)).transpose()?;
         let locks = &self.locks;
         let expected = *expected;
         let room = Cell::new(room);

@@ -272,3 +272,92 @@ fn a_writer_is_held_back_while_the_mirror_is_too_far_behind() {
     }
     assert_eq!(world.mirrored().names()["file"].len(), 20 * MIB);
 }
+
+/// What the mirror lacks at its promotion may be lost.
+#[test]
+fn a_sync_that_waits_fails_if_the_mirror_is_promoted() {
+    let world = World::with(options());
+    let server = &world.server;
+    set_level(server, &ADMIN, ROOT, "remote").unwrap();
+    world.mirrored();
+    let (_, open) = create(server, ROOT, "file").unwrap();
+    let gate = gate(&world);
+    let closed = gate.lock();
+    let waits = begin_sync(server, open);
+    assert!(!has_reply(&waits));
+    {
+        let mut place = world.place.lock();
+        place.reign = 9;
+        place.lose_answer = true;
+    }
+    drop(closed);
+    let reply = waits.recv_timeout(DEADLINE).unwrap();
+    assert_eq!(reply.map_err(|error| error.code).err(), Some(Code::Unavailable));
+    let later = begin_sync(server, open).recv_timeout(DEADLINE).unwrap();
+    assert_eq!(later.map_err(|error| error.code).err(), Some(Code::Unavailable));
+}
+
+/// What has gathered while the mirror was away holds nobody up when it is back.
+#[test]
+fn a_mirror_that_is_back_is_waited_for_when_it_has_caught_up() {
+    let lag = Some(Duration::from_secs(1));
+    let world = World::with(Options { lag, ..options() });
+    let server = &world.server;
+    set_level(server, &ADMIN, ROOT, "remote").unwrap();
+    world.mirrored();
+    let (_, open) = create(server, ROOT, "file").unwrap();
+    world.mirrored();
+    {
+        let mut place = world.place.lock();
+        place.is_away = true;
+        place.cut_next = true;
+    }
+    write(server, open, 0, &[1; 100]).unwrap();
+    let cut = Instant::now();
+    while !server.mirror().unwrap().is_cut_off {
+        assert!(cut.elapsed() < DEADLINE);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let gate = gate(&world);
+    let closed = gate.lock();
+    world.place.lock().is_away = false;
+    // It is connected again, and its first answer is awaited for less than three seconds.
+    std::thread::sleep(Duration::from_millis(1_500));
+    let write_more = Request::Write { open, offset: 100, flags: WriteFlags::NONE };
+    assert!(has_reply(&begin(server, write_more, &[2; 100])));
+    assert!(has_reply(&begin_sync(server, open)));
+    drop(closed);
+    world.mirrored();
+    while server.mirror().unwrap().is_cut_off {
+        assert!(cut.elapsed() < DEADLINE);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The connection is lost in the middle of a comparison, which goes on over the next one.
+#[test]
+fn a_comparison_goes_on_after_a_lost_connection() {
+    let world = World::with(options());
+    let server = &world.server;
+    for number in 0..500 {
+        put(server, ROOT, &format!("f{number}"), &[number as u8; 70_000]).unwrap();
+    }
+    world.mirrored();
+    assert!(server.verify_mirror(false));
+    let begun = Instant::now();
+    let mut cuts = 0;
+    let verified = loop {
+        let verified = server.verified().unwrap();
+        if verified.finished.is_some() {
+            break verified;
+        }
+        if cuts < 2 && verified.files > 100 * cuts {
+            cuts += 1;
+            world.place.lock().cut_next = true;
+        }
+        assert!(begun.elapsed() < DEADLINE, "{verified:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!((verified.differences, verified.changing), (0, Vec::new()));
+    assert_eq!(verified.files, 500);
+}

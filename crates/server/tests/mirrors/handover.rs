@@ -5,10 +5,7 @@ use std::path::PathBuf;
 
 use pelago_check as check;
 use pelago_server::{HandOverError, Options, Server, StartError, Verified};
-use pelago_store::content::ContentStore;
-use pelago_store::folder::Folder;
-use pelago_store::volume::{Volume, VolumeError};
-use pelago_wire::mirror::GroupKind;
+use pelago_store::volume::VolumeError;
 use pelago_wire::{Code, Handle};
 
 use super::primary::{put, read};
@@ -105,6 +102,22 @@ fn damage(pair: &Pair) {
     bytes[3_000_000] ^= 1;
     fs::write(&contents[0], &bytes).unwrap();
     fs::remove_file(&contents[1]).unwrap();
+}
+
+/// A content file that is longer there by whole blocks differs too.
+#[test]
+fn a_file_that_is_too_long_at_the_mirror_is_found() {
+    let pair = Pair::new();
+    pair.alone(|server| put(server, "whole", &noise(2 << 20)));
+    pair.served(|_| {});
+    let file = fs::OpenOptions::new().write(true).open(&pair.contents()[0]).unwrap();
+    file.set_len(4 << 20).unwrap();
+    pair.served(|server| {
+        assert_eq!(verify(server, true).differing, ["/whole"]);
+        let commit = server.next_commit().unwrap();
+        assert_eq!(server.wait_for_mirror(commit, DEADLINE), Ok(true));
+        assert_eq!(verify(server, false).differences, 0);
+    });
 }
 
 #[test]

@@ -29,6 +29,8 @@ use primary::{CUT, Primary, State, changes, group, put, read, send, send_all, st
 
 mod handover;
 mod primary;
+mod readers;
+mod reading;
 mod resync;
 
 const RUN: [u8; 16] = [7; 16];

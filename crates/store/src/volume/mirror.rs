@@ -158,6 +158,15 @@ pub fn read_mirrored(folder: &Folder, file: VolumeFile) -> Result<Option<Vec<u8>
     }
 }
 
+/// Returns whether `dir` is the folder of a volume that has its primary elsewhere: a mirror, or the
+/// folder of a primary that was replaced. False if it cannot be read.
+#[must_use]
+pub fn is_not_primary(dir: &Path) -> bool {
+    let format = Folder::open(dir).map_err(VolumeError::from);
+    let format = format.and_then(|folder| read_format(&folder));
+    format.is_ok_and(|format| format.value.is_not_primary())
+}
+
 /// A file beside the table that a server takes over from another one as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplacedFile {

@@ -97,7 +97,8 @@ fn memory_is_bounded() {
         let bytes = vec![2; limits::DATAGRAM_STREAM_BYTES];
         decoder.handle_data(DataPacket { sequence, offset: sequence * 2000, bytes });
         let first = random.next() % (sequence + 100);
-        let (packets, index) = (64, (at % 16) as u8);
+        let packets = 64;
+        let index = (at % 16) as u8;
         decoder.handle_repair(RepairPacket { first, packets, index, symbol: symbol.clone() });
         let step = 1 + (at % 64) as u8;
         decoder.handle_layer(LayerPacket { first, step, packets, symbol: symbol.clone() });

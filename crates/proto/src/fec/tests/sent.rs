@@ -147,7 +147,8 @@ fn the_budget_is_a_third_over_any_second() {
 /// other tests show; here they are counted.
 fn disasters(loss: f64, count: usize) -> (usize, usize) {
     let mut random = Random((loss * 1e6) as u64);
-    let (mut lost, mut lost_without) = (0, 0);
+    let mut lost = 0;
+    let mut lost_without = 0;
     for _ in 0..count {
         let mut encoder = encoder(loss);
         let mut sent: BTreeMap<u64, (usize, usize, usize)> = BTreeMap::new();
@@ -174,7 +175,8 @@ fn disasters(loss: f64, count: usize) -> (usize, usize) {
         }
         assert_eq!(encoder.covered(), encoder.offset(), "the waiter is told so");
         let mut losses = |packets: usize| (0..packets).filter(|_| random.happens(loss)).count();
-        let (mut dies, mut dies_without) = (false, false);
+        let mut dies = false;
+        let mut dies_without = false;
         for (packets, repair, more) in sent.into_values() {
             let before = losses(packets + repair);
             dies_without |= before > repair;
