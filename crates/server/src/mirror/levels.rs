@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 use pelago_wire::mirror::{CloseLink, GroupState, LinkError, MirrorLink};
-use pelago_wire::{Code, Handle, InodeId, Level, xattr};
+use pelago_wire::{Code, Error, Handle, InodeId, Level, xattr};
 
 use super::waits::{CUT_OFF, MirrorSigns, WaitsEnd, WhenMirrored};
 use super::{Commit, Mirror, MirrorPhase, State};
@@ -19,25 +19,23 @@ impl Mirror {
     /// volume has no mirror, or goes on while it is cut off; with an error if the mirror gets
     /// nothing any more.
     pub(crate) fn when_mirrored(&self, answer: WhenMirrored) {
+        match self.wait_or_answer(answer) {
+            None => self.parts.durability.flush_soon(),
+            Some((answer, result)) => answer(result),
+        }
+    }
+
+    /// Has a caller wait. Returns the callback and its argument if it needs not wait.
+    fn wait_or_answer(&self, answer: WhenMirrored) -> Option<(WhenMirrored, Result<(), Error>)> {
         let mut state = self.state.lock();
-        let gets_groups = state.gets_groups();
+        if state.row.peer.is_empty() {
+            return Some((answer, Ok(())));
+        }
+        if !state.gets_groups() {
+            return Some((answer, Err(Code::Unavailable.into())));
+        }
         let next = Commit(state.commits + 1);
-        let result = match () {
-            () if state.row.peer.is_empty() => Ok(()),
-            () if !gets_groups => Err(Code::Unavailable.into()),
-            () => match state.waits.sync(next, answer) {
-                None => {
-                    drop(state);
-                    return self.parts.durability.flush_soon();
-                }
-                Some(answer) => {
-                    drop(state);
-                    return answer(Ok(()));
-                }
-            },
-        };
-        drop(state);
-        answer(result);
+        state.waits.sync(next, answer).map(|answer| (answer, Ok(())))
     }
 
     /// Counts a change of about so many bytes. Returns whether its caller must be held back.
@@ -69,7 +67,9 @@ impl Mirror {
             return;
         }
         let lag = self.lag();
-        let (bytes, age) = self.risk();
+        // To count goes through all that has changed: only if somebody asks.
+        let is_counted = lag.is_some() || self.state.lock().waits.is_cut_off();
+        let (bytes, age) = if is_counted { self.risk() } else { (0, Duration::ZERO) };
         let mut state = self.state.lock();
         if !state.gets_groups() {
             return;
