@@ -531,9 +531,9 @@ impl Server {
     /// everything then. Returns its reign.
     ///
     /// # Errors
-    /// [`HandOverError`]. The server has stopped nevertheless, and the volume can be served again
-    /// here, unless the mirror became the primary and its answer was lost: the next start hears of
-    /// that.
+    /// [`HandOverError`]. The server has stopped nevertheless. The volume can be served again here,
+    /// but after [`HandOverError::NotAnswered`]: the mirror may be the primary then, and a person
+    /// must look.
     pub fn hand_over(&self, patience: Duration) -> Result<u64, HandOverError> {
         let not_stopped = |why: &dyn std::fmt::Display| HandOverError::NotStopped(why.to_string());
         let mut running = self.running.lock();
