@@ -92,27 +92,42 @@ pub const BLOCK_PACKETS: usize = 64;
 pub const BLOCK_REPAIR_PACKETS: usize = 16;
 /// Data packets whose XOR one packet of the second layer carries.
 pub const LAYER_PACKETS: usize = 64;
-/// The distance between two such data packets, and the longest burst of losses that the second layer
-/// repairs.
+/// The distance between two such data packets, and the longest burst of losses that the second
+/// layer repairs.
 pub const LAYER_STEP: usize = 64;
-/// Bytes of repair packets that a primary keeps of blocks that have not arrived. Those of the oldest
-/// block are dropped beyond that, and what it has is safe only once the mirror has it.
+/// Bytes of repair packets that a primary keeps of blocks that have not arrived. Those of the
+/// oldest block are dropped beyond that, and what it has is safe only once the mirror has it.
 pub const ENCODED_BYTES: usize = 16 << 20;
 /// Data packets that a mirror keeps to rebuild others from them: the newest ones.
 pub const DECODED_PACKETS: usize = 8192;
 /// Bytes of repair packets that a mirror keeps; the oldest are dropped beyond that.
 pub const DECODED_REPAIR_BYTES: usize = 4 << 20;
-/// Runs of missing data packets that a mirror tells apart. Of more the two oldest count as one, with
-/// the packets between them.
+/// Runs of missing data packets that a mirror tells apart. Of more the two oldest count as one,
+/// with the packets between them.
 pub const DECODED_GAPS: usize = 1024;
 /// Bytes of the stream that a mirror has before others arrive that precede them. More are dropped.
 pub const STREAM_AHEAD_BYTES: usize = 32 << 20;
+/// Bytes of the stream that a primary keeps, because no report says that the mirror has them, with
+/// [`STREAM_PACKET_BYTES`] more for each packet. No more are under way, so a mirror drops none.
+pub const STREAM_KEPT_BYTES: usize = 16 << 20;
+/// Bytes that a packet of the stream counts for, besides its own.
+pub const STREAM_PACKET_BYTES: usize = 64;
+/// Bytes of the stream that wait at the primary for the link. Who sends more waits.
+pub const STREAM_UNSENT_BYTES: usize = 1 << 20;
+/// Bytes of the stream that are complete at the mirror, before its disk has taken them, beyond
+/// which it reports no progress. The primary sends at most [`STREAM_KEPT_BYTES`] more.
+pub const STREAM_READY_BYTES: usize = 4 << 20;
 /// Runs of lost datagrams in one report.
 pub const REPORT_RUNS: usize = 32;
 /// Numbers of datagrams before the highest one that may still arrive; older ones are dropped.
 pub const REPLAY_NUMBERS: usize = 8192;
 /// Datagrams under way at the same time.
 pub const FLIGHT_PACKETS: usize = 1 << 16;
+/// Datagrams that are sealed with one key (RFC 9001, B.1.1, of packets of at most 2 KiB). The
+/// connection ends before there are more, and the next one has other keys.
+pub const SEALED_DATAGRAMS: u64 = 1 << 28;
+/// Attempts a second of a mirror to open the seal of a datagram from an unknown address.
+pub const STRANGER_SEALS: u32 = 10_000;
 /// Bytes of a signed sentence that takes a credential back.
 pub const REVOCATION_BYTES: usize = 1 << 10;
 /// Bytes of the address of another site's server, `HOST:PORT`: a host name has at most 253.
