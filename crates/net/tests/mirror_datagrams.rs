@@ -361,7 +361,41 @@ fn a_port_that_is_blocked_later_ends_the_connection() {
     assert!(why.contains("blocked"), "{why}");
     let time = begun.elapsed();
     assert!((2..6).contains(&time.as_secs()), "{time:?}");
+    // The link may have been cut, and is not any more. The next connection finds out.
+    let mut primary = Primary::new(world.connect(), VOLUME);
+    let LinkError::Lost(why) = primary.group(4096).unwrap_err() else { panic!("not lost") };
+    assert!(why.contains("blocked"), "{why}");
     assert!(!world.connect_volume(VOLUME).unwrap().has_datagrams());
+}
+
+/// A thread that ends the connection of another one does not wait for a mirror.
+#[test]
+fn a_link_that_is_closed_wakes_its_writer() {
+    let world = World::new(17);
+    world.stub.slowness.store(2_000_000, Ordering::Relaxed);
+    let mut primary = Primary::new(world.connect(), VOLUME);
+    let close = primary.link.closer();
+    let closes = thread::Builder::new().spawn(move || {
+        thread::sleep(Duration::from_millis(500));
+        close();
+    });
+    let begun = Instant::now();
+    let error = primary.group(64 << 20).unwrap_err();
+    assert!(matches!(error, LinkError::Lost(_)), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(world.datagrams.are_tried(), "the datagrams are not at fault");
+    closes.unwrap().join().unwrap();
+}
+
+/// What a mirror says before it ends the connection is heard, though it is not waited for.
+#[test]
+fn the_reason_of_the_mirror_is_heard() {
+    let world = World::new(18);
+    let mut primary = Primary::new(world.connect(), VOLUME);
+    primary.group(4096).unwrap();
+    primary.link.send(&GroupPart::Abort.encode().unwrap()).unwrap();
+    let LinkError::Lost(why) = primary.link.receive().unwrap_err() else { panic!("not lost") };
+    assert!(why.contains("Abort"), "{why}");
 }
 
 #[test]
@@ -398,7 +432,7 @@ fn a_mirror_that_is_killed_ends_the_connection() {
     let world = World::new(12);
     let mut primary = Primary::new(world.connect(), VOLUME);
     primary.group(1 << 20).unwrap();
-    let World { server, stub, .. } = world;
+    let World { server, stub, datagrams, .. } = world;
     let kills = thread::Builder::new().spawn(move || {
         thread::sleep(Duration::from_millis(200));
         drop(server);
@@ -406,7 +440,8 @@ fn a_mirror_that_is_killed_ends_the_connection() {
     let begun = Instant::now();
     let error = (0..1000).find_map(|_| primary.group(1 << 20).err()).unwrap();
     assert!(matches!(error, LinkError::Lost(_)), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(datagrams.are_tried(), "the datagrams are not at fault");
     kills.unwrap().join().unwrap();
     assert_eq!(stub.open.load(Ordering::SeqCst), 0);
 }

@@ -48,9 +48,9 @@ impl MirrorConnection {
     }
 
     /// Connects to a mirror in the same way, and has the groups travel in datagrams, if they are
-    /// tried ([`Datagrams::are_tried`]) and the mirror takes them. If they do not arrive, the
-    /// connection ends with a [`LinkError::Lost`] that says so, and the next ones are made without
-    /// them for ten minutes.
+    /// tried ([`Datagrams::are_tried`]) and the mirror takes them. If none arrives, the connection
+    /// ends with a [`LinkError::Lost`] that says so, and the next ones are made without them for
+    /// ten minutes. If the mirror gets none for three seconds later on, it ends too.
     ///
     /// # Errors
     /// [`LinkError`].
@@ -148,10 +148,10 @@ impl MirrorLink for MirrorConnection {
             self.frames.flush().map_err(|error| lost(&error))?;
             return self.receive_state();
         };
-        datagrams.flush().map_err(LinkError::Lost)?;
+        datagrams.flush();
         let state = self.receive_state();
         // The thread of the datagrams ends the connection, and knows why.
-        let why = self.datagrams.as_ref().and_then(DatagramSender::ended);
+        let why = self.datagrams.as_ref().and_then(DatagramSender::failure);
         state.map_err(|error| why.map_or(error, LinkError::Lost))
     }
 

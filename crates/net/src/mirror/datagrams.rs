@@ -22,7 +22,7 @@ use pelago_wire::frame::{FrameKind, Header};
 use rustix::net::sockopt;
 
 pub(super) use incoming::IncomingReader;
-use outbox::Outbox;
+use outbox::{End, Outbox};
 pub(super) use port::Port;
 use pump::Pump;
 pub(super) use seal::Seals;
@@ -43,6 +43,9 @@ const BLOCKED_TIME: Duration = Duration::from_secs(600);
 /// Bytes of the buffers of a socket, if the system permits them: of the default, a fifth of a
 /// megabyte, 180 datagrams fill all.
 const SOCKET_BYTES: usize = 4 << 20;
+
+/// The longest time of one send of a primary: a network device may have stopped.
+const SEND_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Datagrams for the groups of a primary: how they are repaired, and what is known of the way to
 /// the mirror. All connections of a run share it.
@@ -154,19 +157,19 @@ impl DatagramSender {
     }
 
     /// Sends the buffered frames.
-    pub(super) fn flush(&self) -> Result<(), String> {
-        self.outbox.flush()
+    pub(super) fn flush(&self) {
+        self.outbox.flush();
     }
 
-    /// Returns the reason for which no more is sent.
-    pub(super) fn ended(&self) -> Option<String> {
-        self.outbox.ended()
+    /// Returns the reason for which the datagrams have ended the connection, if they have.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.outbox.failure()
     }
 }
 
 impl Drop for DatagramSender {
     fn drop(&mut self) {
-        self.outbox.end("the connection was closed".to_owned());
+        self.outbox.end(End::Connection);
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread of the datagrams has panicked");
         }
@@ -187,6 +190,7 @@ pub(super) fn socket_of(tcp: &TcpStream) -> io::Result<UdpSocket> {
     let socket = bound_socket(address)?;
     // Only `recv` is asked not to wait: a send waits until the system has sent others.
     socket.set_nonblocking(false)?;
+    socket.set_write_timeout(Some(SEND_TIMEOUT))?;
     Ok(socket)
 }
 

@@ -27,7 +27,25 @@ struct State {
     /// The other thread sleeps until there are bytes.
     is_asleep: bool,
     /// The reason for which no more is sent.
-    ended: Option<String>,
+    ended: Option<End>,
+}
+
+/// The reason for which no more is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    /// The connection has ended, or was closed here.
+    Connection,
+    /// The datagrams fail, for this reason, and so the connection ends.
+    Datagrams(String),
+}
+
+impl End {
+    fn text(&self) -> String {
+        match self {
+            Self::Connection => "the mirror has ended the connection".to_owned(),
+            Self::Datagrams(why) => why.clone(),
+        }
+    }
 }
 
 /// Bytes for one data packet.
@@ -65,8 +83,8 @@ impl Outbox {
         self.has_room.wait_while(&mut state, |state| {
             state.bytes.len() >= limits::STREAM_UNSENT_BYTES && state.ended.is_none()
         });
-        if let Some(why) = &state.ended {
-            return Err(why.clone());
+        if let Some(end) = &state.ended {
+            return Err(end.text());
         }
         bytes.iter().for_each(|bytes| state.bytes.extend(*bytes));
         self.wake(&mut state);
@@ -74,27 +92,31 @@ impl Outbox {
     }
 
     /// Has everything sent: somebody waits for it.
-    pub(super) fn flush(&self) -> Result<(), String> {
+    pub(super) fn flush(&self) {
         let mut state = self.state.lock();
-        if let Some(why) = &state.ended {
-            return Err(why.clone());
-        }
         state.awaited = state.bytes.len();
         state.has_waiter = true;
         self.wake(&mut state);
-        Ok(())
     }
 
     /// Ends the stream, for a reason. The first one counts.
-    pub(super) fn end(&self, why: String) {
-        self.state.lock().ended.get_or_insert(why);
+    pub(super) fn end(&self, end: End) {
+        self.state.lock().ended.get_or_insert(end);
         self.has_room.notify_all();
         self.waker.wake();
     }
 
-    /// Returns the reason for which the stream has ended.
-    pub(super) fn ended(&self) -> Option<String> {
-        self.state.lock().ended.clone()
+    /// Returns whether the stream has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.state.lock().ended.is_some()
+    }
+
+    /// Returns the reason for which the datagrams have ended the connection, if they have.
+    pub(super) fn failure(&self) -> Option<String> {
+        match &self.state.lock().ended {
+            Some(End::Datagrams(why)) => Some(why.clone()),
+            Some(End::Connection) | None => None,
+        }
     }
 
     /// Takes the bytes of the next packet.
@@ -150,11 +172,11 @@ mod tests {
         outbox.push(&[&[1; 10], &[2; FULL]]).unwrap();
         assert_eq!(taken(&outbox), Some((FULL, false, false)));
         assert_eq!(taken(&outbox), None);
-        outbox.flush().unwrap();
+        outbox.flush();
         outbox.push(&[&[3; FULL]]).unwrap();
         assert_eq!(taken(&outbox), Some((10, true, true)), "cut at the end of a waiter's bytes");
         assert_eq!(taken(&outbox), Some((FULL, false, false)));
-        outbox.flush().unwrap();
+        outbox.flush();
         assert_eq!(taken(&outbox), None);
         assert!(outbox.take_waiter(), "for bytes that were taken before");
         assert!(!outbox.take_waiter());
@@ -166,13 +188,14 @@ mod tests {
         assert!(outbox.sleep());
         outbox.push(&[&[1]]).unwrap();
         assert!(outbox.sleep());
-        outbox.flush().unwrap();
+        outbox.flush();
         assert!(!outbox.sleep());
         assert_eq!(taken(&outbox), Some((1, false, true)));
         assert!(outbox.sleep());
-        outbox.end("gone".to_owned());
+        outbox.end(End::Datagrams("blocked".to_owned()));
+        outbox.end(End::Connection);
         assert!(!outbox.sleep());
-        assert_eq!(outbox.push(&[&[1]]), Err("gone".to_owned()));
-        assert_eq!(outbox.flush(), Err("gone".to_owned()));
+        assert_eq!(outbox.push(&[&[1]]), Err("blocked".to_owned()));
+        assert_eq!(outbox.failure(), Some("blocked".to_owned()));
     }
 }

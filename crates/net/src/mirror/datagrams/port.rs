@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pelago_wire::limits;
+use rustix::event::PollFlags;
 
 use super::incoming::{Incoming, IncomingReader};
 use super::receiver::Receiver;
@@ -204,8 +205,8 @@ impl<'a> Taker<'a> {
         let open = self.receivers.iter().enumerate();
         let open = open.filter_map(|(at, receiver)| Some((at, receiver.tcp.as_ref()?.as_fd())));
         let (indexes, tcp): (Vec<usize>, Vec<BorrowedFd<'_>>) = open.unzip();
-        let mut sockets = vec![self.shared.socket.as_fd()];
-        sockets.extend(tcp);
+        let mut sockets = vec![(self.shared.socket.as_fd(), PollFlags::IN)];
+        sockets.extend(tcp.into_iter().map(|tcp| (tcp, PollFlags::IN)));
         let readable = self.shared.waker.wait(&sockets, time)?;
         // The primary sends nothing more over the connection but its end.
         for (at, _) in indexes.into_iter().zip(readable.iter().skip(1)).filter(|(_, end)| **end) {

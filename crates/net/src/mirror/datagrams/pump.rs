@@ -10,10 +10,11 @@ use pelago_proto::fec::{Encoder, RepairMode};
 use pelago_proto::link::{LinkSender, ReplayWindow, Room};
 use pelago_wire::datagram::{Datagram, DatagramBody, LinkReport};
 use pelago_wire::limits;
+use rustix::event::PollFlags;
 use rustix::net::{RecvFlags, recv};
 
 use super::kept::Kept;
-use super::outbox::Outbox;
+use super::outbox::{End, Outbox};
 use super::seal::{Seals, number_of};
 use super::{DatagramStatus, Datagrams};
 
@@ -42,6 +43,8 @@ pub(super) struct Pump {
     /// Since when no report has come, while the mirror does not have everything.
     silent: Option<Duration>,
     was_heard: bool,
+    /// The connection has ended.
+    is_gone: bool,
     /// The last error of the socket.
     error: Option<io::Error>,
     status: DatagramStatus,
@@ -51,6 +54,8 @@ pub(super) struct Pump {
 enum Ended {
     /// The connection was closed here.
     Closed,
+    /// The mirror has closed it, or it was lost.
+    Gone,
     /// No report came.
     Blocked,
     /// The keys have sealed as much as they may.
@@ -83,6 +88,7 @@ impl Pump {
             origin: Instant::now(),
             silent: None,
             was_heard: false,
+            is_gone: false,
             error: None,
             status: DatagramStatus::default(),
         })
@@ -91,22 +97,31 @@ impl Pump {
     /// Sends until the connection ends.
     pub(super) fn run(mut self) {
         let Err(ended) = self.drive();
-        let why = match ended {
-            Ended::Closed => "the connection was closed".to_owned(),
-            Ended::Blocked => self.blocked(),
-            Ended::UsedUp => "the keys of the datagrams are used up".to_owned(),
-            Ended::Io(error) => format!("the socket of the datagrams fails: {error}"),
-        };
-        self.outbox.end(why);
         self.datagrams.set_status(None);
-        // It may have ended already.
-        let _closed = self.tcp.shutdown(Shutdown::Both);
+        let end = match ended {
+            // What the mirror said last can still be read.
+            Ended::Closed | Ended::Gone => End::Connection,
+            Ended::Blocked => End::Datagrams(self.blocked()),
+            Ended::UsedUp => End::Datagrams("the keys of the datagrams are used up".to_owned()),
+            Ended::Io(error) => {
+                End::Datagrams(format!("the socket of the datagrams fails: {error}"))
+            }
+        };
+        let is_open = matches!(end, End::Datagrams(_));
+        self.outbox.end(end);
+        if is_open {
+            // It may have ended by now.
+            let _closed = self.tcp.shutdown(Shutdown::Both);
+        }
     }
 
     fn drive(&mut self) -> Result<std::convert::Infallible, Ended> {
         loop {
-            if self.outbox.ended().is_some() {
+            if self.outbox.has_ended() {
                 return Err(Ended::Closed);
+            }
+            if self.is_gone {
+                return Err(Ended::Gone);
             }
             let now = self.now();
             self.take_reports(now);
@@ -224,8 +239,11 @@ impl Pump {
         let timers = [timer.map(|at| at.max(least)), self.link.poll_timeout(), self.silence_ends()];
         let at = timers.into_iter().flatten().min();
         let time = at.map(|at| at.saturating_sub(now));
-        let waited = self.outbox.waker.wait(&[self.socket.as_fd()], time);
-        waited.map(|_| ()).map_err(Ended::Io)
+        // What the mirror says over the connection, another thread reads.
+        let sockets = [(self.socket.as_fd(), PollFlags::IN), (self.tcp.as_fd(), PollFlags::RDHUP)];
+        let happened = self.outbox.waker.wait(&sockets, time).map_err(Ended::Io)?;
+        self.is_gone = happened.get(1).is_some_and(|is_gone| *is_gone);
+        Ok(())
     }
 
     fn has_code(&self) -> bool {
@@ -237,16 +255,21 @@ impl Pump {
         self.silent.map(|since| since + time)
     }
 
-    /// Notes that UDP is blocked, and returns the reason for the end of the connection.
+    /// Returns the reason for which no report comes. If none ever came, UDP is blocked, and the
+    /// next connections have no datagrams. Otherwise the link may be cut, which the next one finds
+    /// out.
     fn blocked(&self) -> String {
-        let time = if self.was_heard { SILENCE } else { FIRST_REPORT };
         let port = self.mirror.port();
-        let seconds = time.as_secs();
         let error = self.error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
-        let why = format!(
-            "no datagram is answered for {seconds} s: UDP to port {port} of the mirror is \
-             blocked{error}"
-        );
+        if self.was_heard {
+            let seconds = SILENCE.as_secs();
+            return format!(
+                "no datagram is answered for {seconds} s: the link to the mirror is cut, or UDP to \
+                 its port {port} is blocked{error}"
+            );
+        }
+        let why =
+            format!("no datagram is answered: UDP to port {port} of the mirror is blocked{error}");
         self.datagrams.close(&why);
         why
     }

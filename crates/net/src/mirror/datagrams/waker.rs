@@ -24,15 +24,15 @@ impl Waker {
         let _woken = rustix::io::write(&self.event, &1_u64.to_le_bytes());
     }
 
-    /// Waits until one of these can be read, until it is woken, or for a time. Returns which can be
-    /// read, or have failed; none after a time or if it was woken.
+    /// Waits until something happens to one of these sockets, until it is woken, or for a time.
+    /// Returns to which something has happened; none after a time or if it was woken.
     pub(super) fn wait(
         &self,
-        sockets: &[BorrowedFd<'_>],
+        sockets: &[(BorrowedFd<'_>, PollFlags)],
         time: Option<Duration>,
     ) -> io::Result<Vec<bool>> {
         let mut all = vec![PollFd::new(&self.event, PollFlags::IN)];
-        all.extend(sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
+        all.extend(sockets.iter().map(|socket| PollFd::new(&socket.0, socket.1)));
         let time = time.and_then(|time| Timespec::try_from(time).ok());
         match poll(&mut all, time.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
