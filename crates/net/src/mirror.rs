@@ -4,13 +4,18 @@
 //! There is no session. The primary names its volume, its reign and its run, and then sends groups
 //! as fast as the mirror takes them; `docs/protocol.md`, 3.3, has the messages. An end that does
 //! not answer in time, or is gone, ends the connection; the primary makes another one.
+//!
+//! With [`Datagrams`] the groups travel in UDP datagrams beside the connection, which survive
+//! losses without a question; the messages of the mirror come over the connection all the same.
 
 use std::time::Duration;
 
 pub use connection::MirrorConnection;
+pub use datagrams::{DatagramStatus, Datagrams};
 pub use server::MirrorServer;
 
 mod connection;
+mod datagrams;
 mod frames;
 mod server;
 

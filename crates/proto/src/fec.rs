@@ -12,8 +12,8 @@
 //!   repair packets. The step i is twice the length of most bursts.
 //!
 //! The decoder goes round both: a packet that one layer has rebuilt may be the last one that the
-//! other lacks. What it cannot rebuild comes by the connection, which [`Decoder::missing`] and
-//! [`StreamBuffer::missing`] are for.
+//! other lacks. What it cannot rebuild is sent again, or comes by another way; for that
+//! [`Decoder::missing`] and [`StreamBuffer::missing`] say what it is.
 //!
 //! # The repair that is sent
 //!
@@ -33,10 +33,10 @@
 //!
 //! A data packet has two numbers. By its *sequence number* repair packets name it, and the decoder
 //! can tell that one is missing. By its *offset* its bytes have a place in the stream, which the
-//! connection can fill as well, in pieces of any size: it knows nothing of packets. Both are in the
-//! symbol that is coded, so a rebuilt packet is as good as one that arrived. Neither is the number
-//! of the datagram: that is the nonce of a seal, and a packet that did not leave the machine is
-//! sent again under another one.
+//! connection can fill as well, in pieces of any size: it knows nothing of packets. Both are in
+//! the symbol that is coded, so a rebuilt packet is as good as one that arrived. Neither is the
+//! number of the datagram: that is the nonce of a seal, and a packet that did not leave the
+//! machine is sent again under another one.
 //!
 //! # What a peer can do
 //!

@@ -1,12 +1,12 @@
 //! The datagrams between a primary and its mirror, as `docs/protocol.md` specifies them (3.3.1).
 //!
-//! They carry the bytes of one stream, the same that the connection could carry: what is lost here
-//! is sent there. A *data packet* has a sequence number without gaps, by which repair packets name
-//! it, and its offset in the stream, by which its bytes are put in order. So neither end has to
-//! agree on blocks in advance, and what is missing is a range of the stream, whoever brings it.
+//! They carry the bytes of one stream, the same that the connection could carry. A *data packet*
+//! has a sequence number without gaps, by which repair packets name it, and its offset in the
+//! stream, by which its bytes are put in order. So neither end has to agree on blocks in advance,
+//! and what is missing is a range of the stream, whoever brings it.
 //!
 //! The number of a datagram is another one. It is the nonce of its seal and never used twice, while
-//! a data packet that has not left the machine is sent again under a new number.
+//! a data packet that has not arrived is sent again under a new number.
 
 use crate::codec::DecodeError;
 use crate::codec::field::{Field, Reader};

@@ -112,12 +112,27 @@ pub const DECODED_REPAIR_BYTES: usize = 4 << 20;
 pub const DECODED_GAPS: usize = 1024;
 /// Bytes of the stream that a mirror has before others arrive that precede them. More are dropped.
 pub const STREAM_AHEAD_BYTES: usize = 32 << 20;
+/// Bytes of the stream that a primary keeps, because no report says that the mirror has them, with
+/// [`STREAM_PACKET_BYTES`] more for each packet. No more are under way, so a mirror drops none.
+pub const STREAM_KEPT_BYTES: usize = 16 << 20;
+/// Bytes that a packet of the stream counts for, besides its own.
+pub const STREAM_PACKET_BYTES: usize = 64;
+/// Bytes of the stream that wait at the primary for the link. Who sends more waits.
+pub const STREAM_UNSENT_BYTES: usize = 1 << 20;
+/// Bytes of the stream that are complete at the mirror, before its disk has taken them, beyond
+/// which it reports no progress. The primary sends at most [`STREAM_KEPT_BYTES`] more.
+pub const STREAM_READY_BYTES: usize = 4 << 20;
 /// Runs of lost datagrams in one report.
 pub const REPORT_RUNS: usize = 32;
 /// Numbers of datagrams before the highest one that may still arrive; older ones are dropped.
 pub const REPLAY_NUMBERS: usize = 8192;
 /// Datagrams under way at the same time.
 pub const FLIGHT_PACKETS: usize = 1 << 16;
+/// Datagrams that are sealed with one key (RFC 9001, B.1.1, of packets of at most 2 KiB). The
+/// connection ends before there are more, and the next one has other keys.
+pub const SEALED_DATAGRAMS: u64 = 1 << 28;
+/// Attempts a second of a mirror to open the seal of a datagram from an unknown address.
+pub const STRANGER_SEALS: u32 = 10_000;
 /// Bytes of a signed sentence that takes a credential back.
 pub const REVOCATION_BYTES: usize = 1 << 10;
 /// Bytes of the address of another site's server, `HOST:PORT`: a host name has at most 253.

@@ -162,6 +162,10 @@ pub enum GroupPart {
     /// The primary has stopped, and everything that it did is in the groups before: the mirror is
     /// to be the primary. Answered by [`MirrorSays::Promoted`].
     HandOver,
+    /// The parts that follow travel in datagrams ([`crate::datagram`]), if the mirror can take
+    /// them: the first message after the answer to the offer, or none. Answered by
+    /// [`MirrorSays::Datagrams`] or [`MirrorSays::NoDatagrams`].
+    Datagrams,
 }
 
 /// A message of the mirror.
@@ -193,6 +197,10 @@ pub enum MirrorSays {
     /// The answer to [`GroupPart::HandOver`]: it is the primary from now on, with the reign of the
     /// message.
     Promoted,
+    /// The answer to [`GroupPart::Datagrams`]: they are taken from now on.
+    Datagrams,
+    /// The other answer: the parts come over the connection, for this reason (for people).
+    NoDatagrams(String),
 }
 
 const OFFER: u8 = 0;
@@ -210,6 +218,7 @@ const COMPARE: u8 = 11;
 const CONTENTS: u8 = 12;
 const BLOCKS: u8 = 13;
 const HAND_OVER: u8 = 14;
+const DATAGRAMS: u8 = 15;
 
 const READY: u8 = 0;
 const SAFE: u8 = 1;
@@ -217,6 +226,8 @@ const PONG: u8 = 2;
 const FAILED: u8 = 3;
 const DIFFER: u8 = 4;
 const PROMOTED: u8 = 5;
+const TAKES_DATAGRAMS: u8 = 6;
+const NO_DATAGRAMS: u8 = 7;
 
 /// The greatest part: a row beside as many others as fit, or bytes with their offset.
 const MOST_PART: usize = 1 + limits::GROUP_BYTES + 7 + limits::ROW_KEY_BYTES + limits::ROW_BYTES;
@@ -296,6 +307,7 @@ impl GroupPart {
             Self::Abort => out.push(ABORT),
             Self::Ping => out.push(PING),
             Self::HandOver => out.push(HAND_OVER),
+            Self::Datagrams => out.push(DATAGRAMS),
         }
         if out.len() > limits::FRAME_BODY_BYTES { Err(Code::TooBig.into()) } else { Ok(out) }
     }
@@ -377,6 +389,7 @@ impl GroupPart {
             ABORT => Self::Abort,
             PING => Self::Ping,
             HAND_OVER => Self::HandOver,
+            DATAGRAMS => Self::Datagrams,
             number => return Err(from.unknown(number.into())),
         };
         from.finish("Group")?;
@@ -448,6 +461,8 @@ impl GroupState {
             MirrorSays::Safe => (SAFE, ""),
             MirrorSays::Pong => (PONG, ""),
             MirrorSays::Promoted => (PROMOTED, ""),
+            MirrorSays::Datagrams => (TAKES_DATAGRAMS, ""),
+            MirrorSays::NoDatagrams(text) => (NO_DATAGRAMS, text.as_str()),
             MirrorSays::Failed(text) => (FAILED, text.as_str()),
             MirrorSays::Differ(_) => (DIFFER, ""),
         };
@@ -479,6 +494,8 @@ impl GroupState {
             SAFE => MirrorSays::Safe,
             PONG => MirrorSays::Pong,
             PROMOTED => MirrorSays::Promoted,
+            TAKES_DATAGRAMS => MirrorSays::Datagrams,
+            NO_DATAGRAMS => MirrorSays::NoDatagrams(text),
             FAILED => MirrorSays::Failed(text),
             DIFFER => MirrorSays::Differ(compare::take_bits(from.at("GroupState.differ"))?),
             number => return Err(from.at("GroupState.says").unknown(number.into())),
@@ -604,6 +621,7 @@ mod tests {
             GroupPart::Abort,
             GroupPart::Ping,
             GroupPart::HandOver,
+            GroupPart::Datagrams,
         ]
     }
 
@@ -681,6 +699,8 @@ mod tests {
             MirrorSays::Safe,
             MirrorSays::Pong,
             MirrorSays::Promoted,
+            MirrorSays::Datagrams,
+            MirrorSays::NoDatagrams("the port is taken".to_owned()),
             MirrorSays::Failed("the disk is full".to_owned()),
             MirrorSays::Differ(vec![true, false, false, false, false, false, false, false, true]),
             MirrorSays::Differ(Vec::new()),

@@ -13,6 +13,7 @@ use pelago_wire::mirror::{
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::{ClientConnection, StreamOwned};
 
+use super::datagrams::{self, DatagramSender, Datagrams, Seals};
 use super::frames::{Frames, FramesError, Socket, Wait};
 use crate::key::PrivateKey;
 use crate::key::address::ServerAddress;
@@ -23,6 +24,8 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// A connection of a primary to its mirror.
 pub struct MirrorConnection {
+    /// Dropped first: the thread of the datagrams ends the connection too.
+    datagrams: Option<DatagramSender>,
     frames: Frames<ClientConnection>,
 }
 
@@ -39,6 +42,46 @@ impl MirrorConnection {
         reign: u64,
         run: PrimaryRun,
     ) -> Result<(Self, GroupState), LinkError> {
+        let mut frames = Self::connect_frames(key, mirror)?;
+        let state = offer(&mut frames, key, volume, reign, run)?;
+        Ok((Self { datagrams: None, frames }, state))
+    }
+
+    /// Connects to a mirror in the same way, and has the groups travel in datagrams, if they are
+    /// tried ([`Datagrams::are_tried`]) and the mirror takes them. If none arrives, the connection
+    /// ends with a [`LinkError::Lost`] that says so, and the next ones are made without them for
+    /// ten minutes. If the mirror gets none for three seconds later on, it ends too.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn connect_with_datagrams(
+        key: &PrivateKey,
+        mirror: &ServerAddress,
+        volume: [u8; 16],
+        reign: u64,
+        run: PrimaryRun,
+        datagrams: &Datagrams,
+    ) -> Result<(Self, GroupState), LinkError> {
+        let (mut connection, state) = Self::connect(key, mirror, volume, reign, run)?;
+        if datagrams.are_tried() {
+            let asked = connection.ask_for_datagrams(datagrams);
+            // A mirror of an older version takes the question for an error, and so each time.
+            asked.inspect_err(|error| datagrams.close(&error.to_string()))?;
+        }
+        Ok((connection, state))
+    }
+
+    /// Returns whether the groups travel in datagrams.
+    #[must_use]
+    pub const fn has_datagrams(&self) -> bool {
+        self.datagrams.is_some()
+    }
+
+    /// Connects, and completes the handshake of TLS.
+    fn connect_frames(
+        key: &PrivateKey,
+        mirror: &ServerAddress,
+    ) -> Result<Frames<ClientConnection>, LinkError> {
         let refused = |error: TlsError| LinkError::Refused(error.to_string());
         let config = tls::client_config(key, mirror.key()).map_err(refused)?;
         let tls = tls::client_connection(config).map_err(refused)?;
@@ -46,55 +89,70 @@ impl MirrorConnection {
         let stream = connect_tcp(mirror).map_err(|error| not_reached(mirror, &error))?;
         let socket = Socket::new(stream, Wait::Until(deadline));
         let socket = socket.map_err(|error| lost(&error))?;
-        let mut connection = Self { frames: Frames::new(StreamOwned::new(tls, socket)) };
-        connection.frames.shake_hands().map_err(|error| lost(&error))?;
-        connection.frames.set_usual_wait();
-        connection.offer(key, volume, reign, run)
+        let mut frames = Frames::new(StreamOwned::new(tls, socket));
+        frames.shake_hands().map_err(|error| lost(&error))?;
+        frames.set_usual_wait();
+        Ok(frames)
     }
 
-    fn offer(
-        mut self,
-        key: &PrivateKey,
-        volume: [u8; 16],
-        reign: u64,
-        run: PrimaryRun,
-    ) -> Result<(Self, GroupState), LinkError> {
-        let mut nonce = [0; 16];
-        let no_random = |_| LinkError::Lost("the system gives no random bytes".to_owned());
-        SystemRandom::new().fill(&mut nonce).map_err(no_random)?;
-        let hello = Hello { role: Hello::MIRROR, volume: Some(volume), ..Hello::new(nonce) };
-        let offer = GroupPart::Offer { reign, run }.encode();
-        let offer = offer.map_err(|error| LinkError::Lost(error.to_string()))?;
-        let sent = self.frames.send(FrameKind::Hello, &hello.encode());
-        let sent = sent.and_then(|()| self.frames.send(FrameKind::Group, &offer));
-        sent.and_then(|()| self.frames.flush()).map_err(|error| lost(&error))?;
-        match self.frames.receive().map_err(broken)? {
-            (FrameKind::GroupState, body) => match GroupState::decode(&body) {
-                Ok(state) if state.says == MirrorSays::Ready => Ok((self, state)),
-                Ok(_) => Err(LinkError::Lost("the mirror gives another answer".to_owned())),
-                Err(error) => Err(LinkError::Lost(error.to_string())),
-            },
-            (FrameKind::Refused, body) => match Refused::decode(&body) {
-                Ok(refused) => Err(refusal(&refused, key)),
-                Err(error) => Err(LinkError::Lost(error.to_string())),
-            },
-            (kind, body) => Err(unexpected(kind, &body)),
+    /// Asks the mirror to take datagrams, and starts to send them if it does.
+    fn ask_for_datagrams(&mut self, datagrams: &Datagrams) -> Result<(), LinkError> {
+        let failed = |error: io::Error| lost(&error);
+        let tcp = self.frames.another_socket().map_err(failed)?;
+        let socket = datagrams::socket_of(&tcp).map_err(failed)?;
+        let seals = Seals::of_primary(self.frames.tls()).map_err(failed)?;
+        let question = GroupPart::Datagrams.encode();
+        let question = question.map_err(|error| LinkError::Lost(error.to_string()))?;
+        self.send(&question)?;
+        match self.receive()?.says {
+            MirrorSays::Datagrams => {
+                let sender = DatagramSender::start(seals, socket, tcp, datagrams.clone());
+                self.datagrams = Some(sender.map_err(failed)?);
+                Ok(())
+            }
+            MirrorSays::NoDatagrams(why) => {
+                datagrams.close(&why);
+                Ok(())
+            }
+            MirrorSays::Ready
+            | MirrorSays::Safe
+            | MirrorSays::Pong
+            | MirrorSays::Failed(_)
+            | MirrorSays::Differ(_)
+            | MirrorSays::Promoted => {
+                Err(LinkError::Lost("the mirror gives another answer".to_owned()))
+            }
         }
     }
-}
 
-impl MirrorLink for MirrorConnection {
-    fn send(&mut self, body: &[u8]) -> Result<(), LinkError> {
-        self.frames.send(FrameKind::Group, body).map_err(|error| lost(&error))
-    }
-
-    fn receive(&mut self) -> Result<GroupState, LinkError> {
-        self.frames.flush().map_err(|error| lost(&error))?;
+    fn receive_state(&mut self) -> Result<GroupState, LinkError> {
         let (kind, body) = self.frames.receive().map_err(broken)?;
         if kind != FrameKind::GroupState {
             return Err(unexpected(kind, &body));
         }
         GroupState::decode(&body).map_err(|error| LinkError::Lost(error.to_string()))
+    }
+}
+
+impl MirrorLink for MirrorConnection {
+    fn send(&mut self, body: &[u8]) -> Result<(), LinkError> {
+        let Some(datagrams) = &self.datagrams else {
+            return self.frames.send(FrameKind::Group, body).map_err(|error| lost(&error));
+        };
+        let Err(why) = datagrams.send(FrameKind::Group, body) else { return Ok(()) };
+        Err(LinkError::Lost(why))
+    }
+
+    fn receive(&mut self) -> Result<GroupState, LinkError> {
+        let Some(datagrams) = &self.datagrams else {
+            self.frames.flush().map_err(|error| lost(&error))?;
+            return self.receive_state();
+        };
+        datagrams.flush();
+        let state = self.receive_state();
+        // The thread of the datagrams ends the connection, and knows why.
+        let why = self.datagrams.as_ref().and_then(DatagramSender::failure);
+        state.map_err(|error| why.map_or(error, LinkError::Lost))
     }
 
     fn closer(&self) -> CloseLink {
@@ -104,6 +162,7 @@ impl MirrorLink for MirrorConnection {
 
 impl Drop for MirrorConnection {
     fn drop(&mut self) {
+        self.datagrams = None;
         self.frames.close(Duration::ZERO);
     }
 }
@@ -111,6 +170,37 @@ impl Drop for MirrorConnection {
 impl fmt::Debug for MirrorConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MirrorConnection").finish_non_exhaustive()
+    }
+}
+
+/// Offers the groups of a volume. Returns the mirror's state.
+fn offer(
+    frames: &mut Frames<ClientConnection>,
+    key: &PrivateKey,
+    volume: [u8; 16],
+    reign: u64,
+    run: PrimaryRun,
+) -> Result<GroupState, LinkError> {
+    let mut nonce = [0; 16];
+    let no_random = |_| LinkError::Lost("the system gives no random bytes".to_owned());
+    SystemRandom::new().fill(&mut nonce).map_err(no_random)?;
+    let hello = Hello { role: Hello::MIRROR, volume: Some(volume), ..Hello::new(nonce) };
+    let offer = GroupPart::Offer { reign, run }.encode();
+    let offer = offer.map_err(|error| LinkError::Lost(error.to_string()))?;
+    let sent = frames.send(FrameKind::Hello, &hello.encode());
+    let sent = sent.and_then(|()| frames.send(FrameKind::Group, &offer));
+    sent.and_then(|()| frames.flush()).map_err(|error| lost(&error))?;
+    match frames.receive().map_err(broken)? {
+        (FrameKind::GroupState, body) => match GroupState::decode(&body) {
+            Ok(state) if state.says == MirrorSays::Ready => Ok(state),
+            Ok(_) => Err(LinkError::Lost("the mirror gives another answer".to_owned())),
+            Err(error) => Err(LinkError::Lost(error.to_string())),
+        },
+        (FrameKind::Refused, body) => match Refused::decode(&body) {
+            Ok(refused) => Err(refusal(&refused, key)),
+            Err(error) => Err(LinkError::Lost(error.to_string())),
+        },
+        (kind, body) => Err(unexpected(kind, &body)),
     }
 }
 

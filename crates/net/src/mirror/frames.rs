@@ -110,6 +110,19 @@ pub(super) enum FramesError {
     Malformed(#[from] FrameError),
 }
 
+/// Waits for a frame. Its body is within the limit of its kind, and it has no bulk bytes.
+pub(super) fn receive(from: &mut impl Read) -> Result<(FrameKind, Vec<u8>), FramesError> {
+    let mut head = [0; HEADER_BYTES];
+    from.read_exact(&mut head)?;
+    let header = Header::decode(&head)?;
+    if header.bulk > 0 {
+        return Err(FrameError::Bulk { kind: header.kind, bytes: header.bulk }.into());
+    }
+    let mut body = vec![0; header.body as usize];
+    from.read_exact(&mut body)?;
+    Ok((header.kind, body))
+}
+
 /// Frames in both directions. `T` is an end of a connection of rustls.
 pub(super) struct Frames<T> {
     tls: StreamOwned<T, Socket>,
@@ -179,17 +192,19 @@ where
         written
     }
 
-    /// Waits for a frame. Its body is within the limit of its kind, and it has no bulk bytes.
+    /// Waits for a frame.
     pub(super) fn receive(&mut self) -> Result<(FrameKind, Vec<u8>), FramesError> {
-        let mut head = [0; HEADER_BYTES];
-        self.tls.read_exact(&mut head)?;
-        let header = Header::decode(&head)?;
-        if header.bulk > 0 {
-            return Err(FrameError::Bulk { kind: header.kind, bytes: header.bulk }.into());
-        }
-        let mut body = vec![0; header.body as usize];
-        self.tls.read_exact(&mut body)?;
-        Ok((header.kind, body))
+        receive(&mut self.tls)
+    }
+
+    /// Returns the end of the connection, of which keys are exported.
+    pub(super) fn tls(&self) -> &ConnectionCommon<S> {
+        &self.tls.conn
+    }
+
+    /// Returns another descriptor of the socket.
+    pub(super) fn another_socket(&self) -> io::Result<TcpStream> {
+        self.tls.sock.another()
     }
 
     /// Ends the connection by a message of TLS. Reads and drops bytes of the other end for the time

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused};
-use pelago_wire::mirror::{GroupPart, Groups, MirrorSays, Mirrors, OfferRefused};
+use pelago_wire::mirror::{GroupPart, GroupState, Groups, MirrorSays, Mirrors, OfferRefused};
 use pelago_wire::{limits, version};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::FAILURE_LINGER;
-use super::frames::{Frames, FramesError, Socket, Wait};
+use super::datagrams::{IncomingReader, Port, Seals};
+use super::frames::{self, Frames, FramesError, Socket, Wait};
 use crate::clients::list::ClientList;
 use crate::key::{PrivateKey, PublicKey};
 use crate::log_limit::LogLimit;
@@ -41,6 +42,8 @@ struct Shared {
     config: Arc<ServerConfig>,
     clients: Arc<ClientList>,
     mirrors: Arc<dyn Mirrors>,
+    /// The UDP port; the reason for which there is none.
+    datagrams: Result<Port, String>,
     /// A leaf lock.
     open: Mutex<Vec<OpenConnection>>,
     has_ended: AtomicBool,
@@ -84,6 +87,10 @@ impl From<io::Error> for Ended {
 impl From<FramesError> for Ended {
     fn from(error: FramesError) -> Self {
         match error {
+            // Of a stream in datagrams.
+            FramesError::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Self::Broken(error.to_string())
+            }
             FramesError::Io(error) => error.into(),
             FramesError::Malformed(error) => Self::Broken(error.to_string()),
         }
@@ -92,6 +99,8 @@ impl From<FramesError> for Ended {
 
 impl MirrorServer {
     /// Listens on a TCP address. A primary proves its key by TLS, and the key must be in the list.
+    /// Datagrams are taken at the UDP port of the same number; if that is not free, the log says
+    /// so, and all groups come by TLS.
     ///
     /// # Errors
     /// The system's, and `InvalidInput` if TLS refuses the key.
@@ -112,9 +121,14 @@ impl MirrorServer {
             malformed: LogLimit::new(),
             failed: LogLimit::new(),
         };
+        let datagrams = Port::start(address).map_err(|error| {
+            tracing::warn!(%error, %address, "mirrors get groups by TLS only: no UDP port");
+            format!("the mirror has no UDP port {}: {error}", address.port())
+        });
         let open = Mutex::default();
         let has_ended = AtomicBool::new(false);
-        let shared = Arc::new(Shared { config, clients, mirrors, open, has_ended, log });
+        let shared = Shared { config, clients, mirrors, datagrams, open, has_ended, log };
+        let shared = Arc::new(shared);
         let accepting = Arc::clone(&listener);
         let with = Arc::clone(&shared);
         let acceptor = thread::Builder::new()
@@ -150,6 +164,9 @@ impl MirrorServer {
             if thread.join().is_err() {
                 tracing::error!("a thread of the mirrors has panicked");
             }
+        }
+        if let Ok(datagrams) = &self.shared.datagrams {
+            datagrams.stop();
         }
     }
 }
@@ -247,6 +264,29 @@ impl Shared {
         self.take_groups(frames, key, &mut *groups)
     }
 
+    /// Takes datagrams from now on, if there is a port. Returns the stream in them.
+    fn take_datagrams(
+        &self,
+        frames: &mut Frames<ServerConnection>,
+        groups: &dyn Groups,
+    ) -> Result<Option<IncomingReader>, Ended> {
+        let opened = match &self.datagrams {
+            Ok(port) => {
+                let seals = Seals::of_mirror(frames.tls())?;
+                Ok(port.open(seals, frames.another_socket()?)?)
+            }
+            Err(why) => Err(why.clone()),
+        };
+        let (incoming, says) = match opened {
+            Ok(incoming) => (Some(incoming), MirrorSays::Datagrams),
+            Err(why) => (None, MirrorSays::NoDatagrams(why)),
+        };
+        let answer = GroupState { says, ..groups.ready() };
+        frames.send(FrameKind::GroupState, &answer.encode())?;
+        frames.flush()?;
+        Ok(incoming)
+    }
+
     /// Checks a hello. Returns the key of the primary.
     fn admit(
         &self,
@@ -272,14 +312,25 @@ impl Shared {
         key: PublicKey,
         groups: &mut dyn Groups,
     ) -> Result<(), Ended> {
+        let mut incoming = None;
+        let mut is_first = true;
         loop {
-            let (kind, body) = frames.receive()?;
+            let (kind, body) = match &mut incoming {
+                Some(incoming) => frames::receive(incoming)?,
+                None => frames.receive()?,
+            };
             if kind != FrameKind::Group {
                 return Err(Ended::Broken(format!("a frame of kind {kind:?} came")));
             }
             if !self.clients.allows(&key) {
                 return Err(Ended::KeyRemoved);
             }
+            if is_first && GroupPart::decode(&body) == Ok(GroupPart::Datagrams) {
+                incoming = self.take_datagrams(frames, groups)?;
+                is_first = false;
+                continue;
+            }
+            is_first = false;
             let Some(answer) = groups.take(&body).map_err(Ended::Broken)? else { continue };
             frames.send(FrameKind::GroupState, &answer.encode())?;
             frames.flush()?;

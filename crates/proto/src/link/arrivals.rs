@@ -66,6 +66,12 @@ impl Arrivals {
         true
     }
 
+    /// Has the next report made though nothing has arrived since the last one: what it says of the
+    /// decoder has changed otherwise. Nothing is made before the first datagram.
+    pub fn ask_report(&mut self) {
+        self.has_news |= self.reported.is_some();
+    }
+
     /// Returns a report, if it is time for one and something has arrived since the last one.
     /// `complete` is that of the decoder.
     pub fn poll_report(&mut self, now: Duration, complete: u64) -> Option<LinkReport> {

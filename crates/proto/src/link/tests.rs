@@ -316,6 +316,20 @@ fn a_report_counts_what_is_lost() {
     assert_eq!(arrivals.poll_timeout(), Some(ms(302)));
 }
 
+/// A mirror that has held a report back says so once its disk has taken enough.
+#[test]
+fn a_report_that_is_asked_for_says_what_is_new() {
+    let mut arrivals = Arrivals::new();
+    arrivals.ask_report();
+    assert_eq!(arrivals.poll_report(ms(1), 0), None, "nothing has ever arrived");
+    arrivals.handle(ms(1), 0, 1000);
+    let before = arrivals.poll_report(ms(1), 0).unwrap();
+    arrivals.ask_report();
+    let after = arrivals.poll_report(ms(3), 1).unwrap();
+    assert_eq!((before.complete, after.complete, after.highest), (0, 1, before.highest));
+    assert_eq!((after.arrived, after.held), (1000, 2000));
+}
+
 /// Numbers far apart cost no time and no memory, and what is between them is lost.
 #[test]
 fn a_leap_of_numbers_is_one_run() {

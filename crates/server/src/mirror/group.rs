@@ -98,7 +98,9 @@ impl<'a> GroupSender<'a> {
             | MirrorSays::Safe
             | MirrorSays::Ready
             | MirrorSays::Pong
-            | MirrorSays::Promoted => {
+            | MirrorSays::Promoted
+            | MirrorSays::Datagrams
+            | MirrorSays::NoDatagrams(_) => {
                 let problem = "the mirror gives another answer to a question".to_owned();
                 Err(SendError::Link(LinkError::Lost(problem)))
             }
@@ -143,7 +145,9 @@ impl<'a> GroupSender<'a> {
             | MirrorSays::Ready
             | MirrorSays::Pong
             | MirrorSays::Differ(_)
-            | MirrorSays::Promoted => {
+            | MirrorSays::Promoted
+            | MirrorSays::Datagrams
+            | MirrorSays::NoDatagrams(_) => {
                 let problem =
                     format!("the mirror gives another answer to group {}", self.next.number);
                 Err(SendError::Link(LinkError::Lost(problem)))

@@ -124,7 +124,8 @@ impl Applier {
             | GroupPart::Contents(_)
             | GroupPart::Blocks(_)
             | GroupPart::Ping
-            | GroupPart::HandOver => Ok(()),
+            | GroupPart::HandOver
+            | GroupPart::Datagrams => Ok(()),
         }
     }
 
@@ -357,7 +358,8 @@ pub(super) fn check(image: &Image, part: &GroupPart) -> Result<(), MirrorError> 
         | GroupPart::Contents(_)
         | GroupPart::Blocks(_)
         | GroupPart::Ping
-        | GroupPart::HandOver => Ok(()),
+        | GroupPart::HandOver
+        | GroupPart::Datagrams => Ok(()),
     }
 }
 

@@ -72,6 +72,7 @@ impl Connection {
             }
             GroupPart::Ping => Err(MirrorError::Unfit("a ping within a group")),
             GroupPart::HandOver => self.hand_over(state).map(Some),
+            GroupPart::Datagrams => Err(MirrorError::Unfit("a late question for datagrams")),
             GroupPart::Abort => self.abort(state).map(|()| None),
             GroupPart::Begin { number, kind, cut } => {
                 self.begin(state, number, kind)?;

@@ -35,6 +35,7 @@ pub(super) fn touched(image: &Image, spool: &mut Spool) -> Result<GroupTouches, 
             | GroupPart::Contents(_)
             | GroupPart::Blocks(_)
             | GroupPart::Ping
+            | GroupPart::Datagrams
             | GroupPart::HandOver => {}
         }
         if things.are_all || things.nodes.len() + things.names.len() > limits::GROUP_RECALLS {

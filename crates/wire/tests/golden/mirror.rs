@@ -43,6 +43,7 @@ fn parts() -> Vec<(&'static str, GroupPart)> {
         ("Abort", GroupPart::Abort),
         ("Ping", GroupPart::Ping),
         ("HandOver", GroupPart::HandOver),
+        ("Datagrams", GroupPart::Datagrams),
         (
             "Range",
             GroupPart::Range {
@@ -85,6 +86,9 @@ fn every_part_of_a_group_is_the_bytes_it_always_was() {
         ("State.pong", MirrorSays::Pong),
         ("State.failed", MirrorSays::Failed("the disk is full".to_owned())),
         ("State.differ", MirrorSays::Differ([true, false, false].repeat(3))),
+        ("State.promoted", MirrorSays::Promoted),
+        ("State.datagrams", MirrorSays::Datagrams),
+        ("State.no-datagrams", MirrorSays::NoDatagrams("the port is taken".to_owned())),
     ] {
         let state = GroupState { reign: 2, run: [7; 16], number: 9, says };
         let body = state.encode();
