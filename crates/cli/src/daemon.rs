@@ -15,6 +15,7 @@ use pelago_client::Files;
 use pelago_http::HttpServer;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
 use pelago_net::key::PublicKey;
+use pelago_net::mirror::{Datagrams, RepairMode};
 use pelago_server::{
     HAS_SEARCH_INDEX, Indexing, LeaveError, Options, PassthroughStatus, Server, WhenCut,
     inode_table_bytes,
@@ -80,6 +81,8 @@ pub(crate) struct Plan {
     pub(crate) lag: Option<Duration>,
     /// The reaction of a sync of level *remote* to a mirror that is cut off.
     pub(crate) when_cut: WhenCut,
+    /// The repair packets of datagrams to the mirror; `None` if it gets none.
+    pub(crate) repair: Option<RepairMode>,
     /// The choice of `--io-uring`.
     pub(crate) io_uring: IoUring,
     /// Bytes of the largest file kept in the table, for a new volume; `None` means the default.
@@ -148,7 +151,8 @@ impl Daemon {
         let folder = server.folder().expect("a server of a volume that was just started");
         let neighbours = Arc::new(Neighbours::default());
         neighbours.connect(plan, &folder, &server);
-        mirror::connect(&folder, &server, events.stop());
+        let datagrams = plan.repair.map(Datagrams::new);
+        mirror::connect(&folder, &server, datagrams.clone(), events.stop());
         if plan.joining.is_some()
             && let Err(failure) = neighbours.join(&server)
         {
@@ -167,7 +171,7 @@ impl Daemon {
         if !plan.read_only {
             server.keep_tokens();
         }
-        let started = Served::start(plan, &folder, &server, neighbours);
+        let started = Served::start(plan, &folder, &server, neighbours, datagrams);
         let started = started.and_then(|parts| {
             let control = open_control(&folder, &parts, events.stop())?;
             if let Some(guard) = &parts.guard {
@@ -232,6 +236,8 @@ struct Served {
     passthrough: Passthrough,
     indexing: Indexing,
     dir: PathBuf,
+    /// The datagrams to the mirror, if it is to get any.
+    datagrams: Option<Datagrams>,
     /// Held while the volume is handed over to its mirror: the server is stopped after that.
     handing_over: Arc<Mutex<()>>,
 }
@@ -242,6 +248,7 @@ impl Served {
         folder: &Folder,
         server: &Arc<Server>,
         neighbours: Arc<Neighbours>,
+        datagrams: Option<Datagrams>,
     ) -> Outcome<Self> {
         let mount = match &plan.point {
             PointPlan::Nowhere => None,
@@ -272,6 +279,7 @@ impl Served {
             passthrough: plan.passthrough,
             indexing: plan.indexing,
             dir: plan.dir.clone(),
+            datagrams,
             handing_over: Arc::default(),
         })
     }

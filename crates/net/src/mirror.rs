@@ -12,6 +12,7 @@ use std::time::Duration;
 
 pub use connection::MirrorConnection;
 pub use datagrams::{DatagramStatus, Datagrams};
+pub use pelago_proto::fec::RepairMode;
 pub use server::MirrorServer;
 
 mod connection;

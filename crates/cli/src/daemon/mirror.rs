@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pelago_net::key::address::ServerAddress;
-use pelago_net::mirror::MirrorConnection;
+use pelago_net::mirror::{DatagramStatus, Datagrams, MirrorConnection};
 use pelago_server::{Commit, MirrorPhase, MirrorProgress, Offer, Server};
 use pelago_store::folder::Folder;
 use pelago_store::volume::VolumeId;
@@ -22,12 +22,12 @@ const NO_MIRROR: &str = "the volume has no mirror: `pelago site mirror`";
 /// The longest time for which one request waits for the mirror; the command repeats the request.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Passes the server the function that connects to its mirror. The process stops if the mirror was
-/// promoted.
-pub(super) fn connect(folder: &Folder, server: &Server, stop: Stop) {
+/// Passes the server the function that connects to its mirror: with datagrams, if there are any. The
+/// process stops if the mirror was promoted.
+pub(super) fn connect(folder: &Folder, server: &Server, datagrams: Option<Datagrams>, stop: Stop) {
     let folder = folder.clone();
     let connect = Arc::new(move |peer: &str, volume: VolumeId, offer: Offer| {
-        offer_to(&folder, peer, volume, offer)
+        offer_to(&folder, peer, volume, offer, datagrams.as_ref())
     });
     let on_replaced = Arc::new(move |_| stop.stop());
     if let Err(error) = server.set_connect_mirror(connect, on_replaced) {
@@ -41,12 +41,19 @@ fn offer_to(
     peer: &str,
     volume: VolumeId,
     offer: Offer,
+    datagrams: Option<&Datagrams>,
 ) -> Result<(Box<dyn MirrorLink>, GroupState), LinkError> {
     let refused = |why: &dyn std::fmt::Display| LinkError::Refused(why.to_string());
     let address: ServerAddress = peer.parse().map_err(|error| refused(&error))?;
     let key = key_of(folder).map_err(|error| refused(&error))?;
     let Offer { reign, run } = offer;
-    let (link, has) = MirrorConnection::connect(&key, &address, volume.0, reign, run)?;
+    let volume = volume.0;
+    let (link, has) = match datagrams {
+        None => MirrorConnection::connect(&key, &address, volume, reign, run)?,
+        Some(datagrams) => {
+            MirrorConnection::connect_with_datagrams(&key, &address, volume, reign, run, datagrams)?
+        }
+    };
     Ok((Box::new(link), has))
 }
 
@@ -62,7 +69,7 @@ pub(super) fn set(parts: &Served, folder: &Folder, peer: &str) -> ControlReply {
         return ControlReply::Failed(error.to_string());
     }
     let offer = Offer { reign: server.reign(), run: [0; 16] };
-    match offer_to(folder, peer, server.status().volume, offer) {
+    match offer_to(folder, peer, server.status().volume, offer, None) {
         // The server sends the volume over another connection.
         Ok(link) => drop(link),
         Err(error) => return ControlReply::Failed(error.to_string()),
@@ -121,8 +128,10 @@ pub(super) fn make_safe(server: &Server) -> ControlReply {
 }
 
 /// Returns the state of the mirror for `status`.
-pub(super) fn line(server: &Server) -> Option<MirrorLine> {
+pub(super) fn line(server: &Server, datagrams: Option<&Datagrams>) -> Option<MirrorLine> {
+    let link = datagrams.and_then(Datagrams::status).map(link_text);
     server.mirror().map(|progress| MirrorLine {
+        link,
         state: match &progress.phase {
             MirrorPhase::Connecting { problem: None } => "connecting".to_owned(),
             MirrorPhase::Connecting { problem: Some(why) } => format!("not connected: {why}"),
@@ -146,4 +155,19 @@ pub(super) fn line(server: &Server) -> Option<MirrorLine> {
         is_cut_off: progress.is_cut_off,
         waiting: progress.waiting as u64,
     })
+}
+
+/// Returns what is known of the line to the mirror, for people.
+fn link_text(status: DatagramStatus) -> String {
+    let DatagramStatus { rate, loss, trip, data, repair, again, .. } = status;
+    let rate = match rate {
+        0 => "never full".to_owned(),
+        rate => format!("{:.1} Mbit/s", rate as f64 * 8e-6),
+    };
+    let trip = trip.map(|trip| format!("{} ms, ", trip.as_millis())).unwrap_or_default();
+    let loss = loss * 100.0;
+    format!(
+        "{rate}, {trip}loss below {loss:.2} %, {data} packets and {repair} of repair, {again} sent \
+         again"
+    )
 }

@@ -53,7 +53,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
         listening: parts.doors.address().map(|address| address.to_string()),
         http: parts.http.as_ref().map(|http| format!("http://{}/", http.address())),
         http_traffic: parts.http.as_ref().map(|http| traffic(http.traffic())),
-        mirror: super::mirror::line(&parts.server),
+        mirror: super::mirror::line(&parts.server, parts.datagrams.as_ref()),
         store: parts
             .server
             .store_servers()

@@ -238,6 +238,7 @@ impl Process {
             passthrough: Passthrough::Never,
             indexing: pelago_server::Indexing::Never,
             dir: self.plan.dir.clone(),
+            datagrams: None,
             handing_over: Arc::default(),
         };
         tracing::info!(store = %self.plan.store.display(), "this server owns the volume");

@@ -29,6 +29,8 @@ pub(crate) struct MirrorLine {
     pub(crate) is_cut_off: bool,
     /// Number of syncs that wait for the mirror.
     pub(crate) waiting: u64,
+    /// What is known of the line, for people; `None` if the mirror gets no datagrams.
+    pub(crate) link: Option<String>,
 }
 
 impl MirrorLine {
@@ -44,6 +46,7 @@ impl MirrorLine {
             "level": self.level,
             "cut_off": self.is_cut_off,
             "waiting": self.waiting,
+            "link": self.link,
         })
     }
 
@@ -71,7 +74,8 @@ impl MirrorLine {
             true => format!("mirror    {place}: {risk}\n"),
             false => format!("mirror    {place}: {risk}; {}\n", self.state),
         };
-        mirror + &self.level_line()
+        let link = self.link.as_ref().map(|link| format!("link      {link}\n"));
+        mirror + &link.unwrap_or_default() + &self.level_line()
     }
 
     /// Returns the line on the level of the volume; empty if it is *local* and all is well.
@@ -106,6 +110,7 @@ impl MirrorLine {
             level: "local".to_owned(),
             is_cut_off: false,
             waiting: 0,
+            link: None,
         }
     }
 }
@@ -124,6 +129,7 @@ impl FromJson for MirrorLine {
             level: value["level"].as_str().unwrap_or(Level::Local.name()).to_owned(),
             is_cut_off: value["cut_off"] == true,
             waiting: value["waiting"].as_u64().unwrap_or(0),
+            link: value["link"].as_str().map(str::to_owned),
         })
     }
 }

@@ -106,6 +106,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         passthrough: Passthrough::Auto,
         lag: None,
         when_cut: WhenCut::GoOn,
+        repair: None,
         io_uring: IoUring::Never,
         inline_bytes: None,
         memory_bytes: args.serving.memory,

@@ -1,13 +1,14 @@
-//! The options about the levels of a volume with a mirror.
+//! The options of a volume with a mirror.
 
 use std::time::Duration;
 
 use clap::ValueEnum;
+use pelago_net::mirror::RepairMode;
 use pelago_server::WhenCut;
 
 use super::serving::parse_seconds;
 
-/// The options about a mirror that is behind or cut off.
+/// The options about the line to a mirror, and about one that is behind or cut off.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(super) struct LevelArgs {
     /// Hold changes back while the mirror is further behind than this
@@ -18,6 +19,22 @@ pub(super) struct LevelArgs {
     /// wait
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = CutArg::GoOn)]
     when_cut: CutArg,
+    /// Send to the mirror in UDP datagrams, with repair packets as the line needs them (auto), with
+    /// all that there are (full) or without (off) [default: over TLS]
+    #[arg(long, value_enum, value_name = "HOW")]
+    #[arg(hide_possible_values = true)]
+    repair: Option<RepairArg>,
+}
+
+/// The repair packets of datagrams to a mirror.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum RepairArg {
+    /// As many as the loss seen and the waiters need
+    Auto,
+    /// All of each block
+    Full,
+    /// None
+    Off,
 }
 
 /// The reaction of a sync of level *remote* to a mirror that is cut off.
@@ -34,6 +51,15 @@ impl LevelArgs {
     /// Returns the limit of what the mirror may lack; `None` leaves it to the volume's level.
     pub(super) fn lag(self) -> Option<Duration> {
         self.lag.map(Duration::from_secs)
+    }
+
+    /// Returns the repair packets of datagrams to the mirror; `None` if it gets none.
+    pub(super) fn repair(self) -> Option<RepairMode> {
+        self.repair.map(|repair| match repair {
+            RepairArg::Auto => RepairMode::Auto,
+            RepairArg::Full => RepairMode::Full,
+            RepairArg::Off => RepairMode::Off,
+        })
     }
 
     /// Returns the reaction to a mirror that is cut off.

@@ -107,6 +107,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         passthrough: Passthrough::Never,
         lag: args.levels.lag(),
         when_cut: args.levels.when_cut(),
+        repair: args.levels.repair(),
         io_uring: IoUring::Never,
         inline_bytes: None,
         memory_bytes: args.serving.memory,

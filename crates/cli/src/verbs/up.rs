@@ -160,6 +160,7 @@ fn plan(args: &Args) -> Outcome<Plan> {
         passthrough: args.passthrough,
         lag: args.levels.lag(),
         when_cut: args.levels.when_cut(),
+        repair: args.levels.repair(),
         io_uring: args.requests.io_uring,
         inline_bytes: args.inline,
         memory_bytes: args.serving.memory,

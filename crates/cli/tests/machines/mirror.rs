@@ -535,3 +535,29 @@ fn what_a_program_has_synced_at_level_remote_is_at_the_mirror() {
         assert_eq!(fs::metadata(tree.join(name)).unwrap().len(), 256 << 10, "{name}");
     }
 }
+
+/// The groups travel in datagrams, also after the mirror was killed.
+#[test]
+fn a_mirror_gets_its_groups_in_datagrams() {
+    let Some(sites) = Sites::new() else { return };
+    sites.home.types("pelago unmount -V ~/pelago");
+    sites.home.types("pelago up ~/pelago --detach --passthrough never --repair auto");
+    sites.lab.ends(sites.primary());
+    tried(
+        &sites.home,
+        "cd ~/pelago/files && seq 200000 > large && for i in $(seq 50); do echo $i > $i; done",
+    )
+    .expect_success();
+    sites.wait();
+    let link = sites.mirror()["link"].as_str().unwrap().to_owned();
+    assert!(link.contains("packets"), "{link}");
+    let verified = sites.home.types("pelago verify ~/pelago/files").out;
+    assert!(verified.starts_with("equal"), "{verified}");
+    kill(sites.keeper());
+    sites.keep();
+    tried(&sites.home, "echo more > ~/pelago/files/more").expect_success();
+    sites.wait();
+    let before = sums(&sites.home, &sites.tree());
+    assert_eq!(sums(&sites.there, &sites.burn()), before);
+    sites.logs_are_quiet();
+}
