@@ -22,8 +22,8 @@ const NO_MIRROR: &str = "the volume has no mirror: `pelago site mirror`";
 /// The longest time for which one request waits for the mirror; the command repeats the request.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Passes the server the function that connects to its mirror: with datagrams, if there are any. The
-/// process stops if the mirror was promoted.
+/// Passes the server the function that connects to its mirror: with datagrams, if there are any.
+/// The process stops if the mirror was promoted.
 pub(super) fn connect(folder: &Folder, server: &Server, datagrams: Option<Datagrams>, stop: Stop) {
     let folder = folder.clone();
     let connect = Arc::new(move |peer: &str, volume: VolumeId, offer: Offer| {
