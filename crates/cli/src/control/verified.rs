@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(
             report().to_text(false),
             "differs   /a\nand       2 more\nnot yet   /b changes all the time\ncompared  9 rows \
-             and 2 files of 4 KiB\nnext      `pelago verify --apply` sends what differs again\n"
+             and 2 files of 4.0 KiB\nnext      `pelago verify --apply` sends what differs again\n"
         );
         let equal = VerifiedReport {
             differing: Vec::new(),
@@ -143,7 +143,7 @@ mod tests {
             changing: Vec::new(),
             ..report()
         };
-        assert_eq!(equal.to_text(true), "equal     9 rows and 2 files of 4 KiB\n");
+        assert_eq!(equal.to_text(true), "equal     9 rows and 2 files of 4.0 KiB\n");
     }
 
     #[test]
