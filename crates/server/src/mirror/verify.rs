@@ -153,6 +153,9 @@ impl Verification {
     /// Returns the state, or with its time the result.
     pub(super) fn result(&mut self, finished: Option<Time>) -> Verified {
         self.result.finished = finished;
+        // Rows are in the order of hashes of names.
+        self.result.differing.sort();
+        self.result.changing.sort();
         self.result.clone()
     }
 
