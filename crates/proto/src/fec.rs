@@ -7,7 +7,7 @@
 //!
 //! - *Blocks*: up to 64 data packets that follow each other, with up to 16 repair packets of a
 //!   Reed-Solomon code. If a block has r data packets, any r of all of them rebuild it. A block
-//!   closes when it is full, after a millisecond, or when somebody waits.
+//!   closes when it is full, after a millisecond, or when a caller waits.
 //! - *Layers*: the XOR of every i-th data packet, for bursts that take more of a block than its
 //!   repair packets. The step i is twice the length of most bursts.
 //!
@@ -18,9 +18,9 @@
 //! # The repair that is sent
 //!
 //! A waiter is promised that its bytes outlive the primary once they have left it. So a block that
-//! somebody waits for gets the least number of repair packets with which its residual loss
+//! a caller waits for gets the least number of repair packets with which its residual loss
 //! ([`residual`]) is at most 10⁻⁹ at the upper bound of the loss seen, and *so does each earlier
-//! block that has not arrived*: of a stream only the beginning can be used. Blocks that nobody
+//! block that has not arrived*: of a stream only the beginning can be used. Blocks that no caller
 //! waits for get one, and the encoder keeps the others until they have arrived. It always encodes
 //! for 16, because the repair packets of a shorter code are not the first ones of a longer one.
 //!

@@ -24,7 +24,7 @@ pub(crate) struct VerifiedReport {
     pub(crate) differences: u64,
     /// Paths of files that changed each time that they were compared.
     pub(crate) changing: Vec<String>,
-    /// Whether it is complete.
+    /// True if it is complete.
     pub(crate) has_finished: bool,
 }
 

@@ -29,7 +29,8 @@ pub(crate) struct MirrorLine {
     pub(crate) is_cut_off: bool,
     /// Number of syncs that wait for the mirror.
     pub(crate) waiting: u64,
-    /// What is known of the line, for people; `None` if the mirror gets no datagrams.
+    /// The rate, round trip and loss of the line, for people; `None` if the mirror gets no
+    /// datagrams.
     pub(crate) link: Option<String>,
 }
 

@@ -6,8 +6,8 @@
 //! one thread has the socket for all connections ([`port`]), and hands the bytes that are complete
 //! to the threads of the connections, which read frames from them as if they came by TLS.
 //!
-//! What the code cannot rebuild is sent again ([`kept`]). Nothing is acknowledged here but for that
-//! purpose: a group is safe only once the mirror says so over the connection.
+//! Packets that the code cannot rebuild are sent again ([`kept`]). Nothing is acknowledged here but
+//! for that purpose: a group is safe only once the mirror says so over the connection.
 
 use std::fmt;
 use std::io;
@@ -68,7 +68,7 @@ struct State {
     status: Option<DatagramStatus>,
 }
 
-/// What is known of the datagrams of one connection.
+/// The counts and estimates of the datagrams of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DatagramStatus {
     /// Bytes per second that the link delivers, as far as it was ever full.

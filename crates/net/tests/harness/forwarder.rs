@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// What the forwarder does with datagrams. It may be changed at any time.
+/// The treatment of datagrams by the forwarder. It may be changed at any time.
 #[derive(Default)]
 pub(crate) struct Path {
     /// Datagrams of a million that are lost, in both directions.

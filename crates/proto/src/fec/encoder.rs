@@ -127,7 +127,7 @@ impl Encoder {
         Some(packet)
     }
 
-    /// Records that somebody waits for everything that was pushed: the block closes, and each block
+    /// Records that a caller waits for everything that was pushed: the block closes, and each block
     /// that has not arrived is owed as many repair packets as make its residual loss small enough.
     ///
     /// If the share of the link for repair is used up, the block closes later, and takes what is

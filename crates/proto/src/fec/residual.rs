@@ -2,7 +2,7 @@
 
 use pelago_wire::limits;
 
-/// The residual loss of a block that somebody waits for, at most: one block of a thousand million.
+/// The residual loss of a block that a caller waits for, at most: one block of a thousand million.
 pub const RESIDUAL: f64 = 1e-9;
 
 /// Returns the chance that more than `repair` of `packets` + `repair` datagrams are lost, each with

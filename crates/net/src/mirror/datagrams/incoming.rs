@@ -29,7 +29,7 @@ struct State {
     bytes: usize,
     /// No more come.
     ended: Option<End>,
-    /// Nobody reads any more.
+    /// The reader has gone.
     is_closed: bool,
 }
 
@@ -72,7 +72,7 @@ impl Incoming {
         self.state.lock().bytes > limits::STREAM_READY_BYTES
     }
 
-    /// Returns whether nobody reads any more.
+    /// Returns whether the reader has gone.
     pub(super) fn is_closed(&self) -> bool {
         self.state.lock().is_closed
     }

@@ -1,8 +1,8 @@
 //! The data packets that the mirror does not have yet, and those of them that are sent again.
 //!
 //! The code rebuilds what is lost without a question. It cannot rebuild everything: of a block that
-//! nobody waits for it has one repair packet, and a burst may take more of a block than all. So a
-//! packet that a report counts as lost is sent again once the code had its chance, a round trip
+//! no caller waits for it has one repair packet, and a burst may take more of a block than all. So
+//! a packet that a report counts as lost is sent again once the code had its chance, a round trip
 //! after the report, if it is still missing then. It costs no more of the link than the link loses.
 //!
 //! Losses show by what arrives after them. If nothing is sent after a packet, its time decides: two
@@ -30,7 +30,7 @@ pub(super) struct Kept {
     first: u64,
     packets: VecDeque<KeptPacket>,
     bytes: usize,
-    /// What each number of a datagram carried, from `first_number` on.
+    /// The content of each numbered datagram, from `first_number` on.
     sent: VecDeque<Sent>,
     first_number: u64,
     /// Numbers below it have arrived or are lost.

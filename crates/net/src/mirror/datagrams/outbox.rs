@@ -20,9 +20,9 @@ pub(super) struct Outbox {
 #[derive(Debug, Default)]
 struct State {
     bytes: VecDeque<u8>,
-    /// The bytes at the front for which somebody waits.
+    /// The bytes at the front for which a caller waits.
     awaited: usize,
-    /// Somebody waits for what was taken before.
+    /// A caller waits for the bytes that were taken before.
     has_waiter: bool,
     /// The other thread sleeps until there are bytes.
     is_asleep: bool,
@@ -58,7 +58,7 @@ pub(super) struct Piece {
 
 impl State {
     /// Returns how many bytes the next packet has. A last one that is not full waits for others, if
-    /// nobody waits for it.
+    /// no caller waits for it.
     fn next(&self) -> usize {
         match (self.awaited, self.bytes.len()) {
             (0, length) if length < limits::DATAGRAM_STREAM_BYTES => 0,
@@ -91,7 +91,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Has everything sent: somebody waits for it.
+    /// Has everything sent: a caller waits for it.
     pub(super) fn flush(&self) {
         let mut state = self.state.lock();
         state.awaited = state.bytes.len();
@@ -132,7 +132,7 @@ impl Outbox {
         Some(Piece { bytes, has_more: state.next() > 0 })
     }
 
-    /// Returns whether somebody waits for the last bytes that were taken, once.
+    /// Returns whether a caller waits for the last bytes that were taken, once.
     pub(super) fn take_waiter(&self) -> bool {
         let mut state = self.state.lock();
         let is_due = state.has_waiter && state.awaited == 0;

@@ -27,7 +27,7 @@ pub(super) struct Receiver {
     stream: StreamBuffer,
     /// The number of the next report.
     number: u64,
-    /// What the last report said to be complete.
+    /// The value of `complete` in the last report.
     complete: u64,
     /// A report said less than is complete, because too much waits for the disk.
     is_held: bool,
