@@ -98,6 +98,8 @@ kinds! {
     Group = 20, limits::FRAME_BODY_BYTES;
     /// The state of a mirror, and its answer to a group.
     GroupState = 21, limits::HANDSHAKE_BYTES;
+    /// A message to or from a relay ([`crate::relay`]).
+    Relay = 23, limits::FRAME_BODY_BYTES;
     /// The client of a resumed session has the answer to each write that it had buffered in an
     /// earlier epoch.
     Flushed = 28, 0;

@@ -23,8 +23,8 @@ pub struct Hello {
     /// The newest version.
     pub wire_max: u16,
     /// The role of the client: [`Hello::CLIENT`], [`Hello::GUEST`], [`Hello::SITE`],
-    /// [`Hello::BULK`], [`Hello::REVERSE`] or [`Hello::MIRROR`]. Later versions have
-    /// [`crate::reserved::ROLES`].
+    /// [`Hello::BULK`], [`Hello::REVERSE`], [`Hello::MIRROR`] or [`Hello::RELAY`]. Later versions
+    /// have [`crate::reserved::ROLES`].
     pub role: u16,
     /// The client will send no mutation.
     pub read_only: bool,
@@ -61,6 +61,9 @@ impl Hello {
     /// The role of the primary of a volume that sends what changes to its mirror
     /// ([`crate::mirror`]), over TLS only.
     pub const MIRROR: u16 = 6;
+    /// The role of a primary at a relay, and of a relay at the mirror ([`crate::relay`]), over TLS
+    /// only.
+    pub const RELAY: u16 = 7;
 
     /// Returns the message of a client of this version that begins a session, without features.
     #[must_use]

@@ -79,6 +79,7 @@ mod origin;
 mod pins;
 pub mod present;
 mod process;
+pub mod relay;
 mod reply;
 mod request;
 pub mod reserved;

@@ -133,6 +133,15 @@ pub const FLIGHT_PACKETS: usize = 1 << 16;
 pub const SEALED_DATAGRAMS: u64 = 1 << 28;
 /// Attempts a second of a mirror to open the seal of a datagram from an unknown address.
 pub const STRANGER_SEALS: u32 = 10_000;
+/// Records that are sealed with one key; the next ones have another that comes from the same key
+/// of the run.
+pub const SEALED_RECORDS: u64 = 1 << 24;
+/// Bytes of records that a relay keeps of one volume. A primary that sends more waits.
+pub const RELAY_SPOOL_BYTES: u64 = 4 << 30;
+/// Bytes of a segment of the spool of a relay, after which the next record begins another one.
+pub const RELAY_SEGMENT_BYTES: u64 = 64 << 20;
+/// Groups that a relay has and the mirror has not, beyond which a primary cuts no more.
+pub const RELAYED_GROUPS: usize = 4096;
 /// Bytes of a signed sentence that takes a credential back.
 pub const REVOCATION_BYTES: usize = 1 << 10;
 /// Bytes of the address of another site's server, `HOST:PORT`: a host name has at most 253.

@@ -17,7 +17,7 @@ use crate::id::{Generation, InodeId};
 use crate::limits;
 
 pub use compare::{ComparedBlocks, ComparedRange};
-pub use link::{CloseLink, Groups, LinkError, MirrorLink, Mirrors, OfferRefused};
+pub use link::{CloseLink, Groups, LinkError, MirrorLink, Mirrors, OfferRefused, Via};
 
 mod compare;
 mod link;
@@ -166,6 +166,9 @@ pub enum GroupPart {
     /// them: the first message after the answer to the offer, or none. Answered by
     /// [`MirrorSays::Datagrams`] or [`MirrorSays::NoDatagrams`].
     Datagrams,
+    /// The question for the key of the run, which seals the parts that a relay passes on
+    /// ([`crate::relay`]): between two groups. Answered by [`MirrorSays::RelayKey`].
+    RelayKey,
 }
 
 /// A message of the mirror.
@@ -201,6 +204,8 @@ pub enum MirrorSays {
     Datagrams,
     /// The other answer: the parts come over the connection, for this reason (for people).
     NoDatagrams(String),
+    /// The answer to [`GroupPart::RelayKey`].
+    RelayKey([u8; 32]),
 }
 
 const OFFER: u8 = 0;
@@ -219,6 +224,7 @@ const CONTENTS: u8 = 12;
 const BLOCKS: u8 = 13;
 const HAND_OVER: u8 = 14;
 const DATAGRAMS: u8 = 15;
+const RELAY_KEY: u8 = 16;
 
 const READY: u8 = 0;
 const SAFE: u8 = 1;
@@ -228,6 +234,7 @@ const DIFFER: u8 = 4;
 const PROMOTED: u8 = 5;
 const TAKES_DATAGRAMS: u8 = 6;
 const NO_DATAGRAMS: u8 = 7;
+const GIVES_RELAY_KEY: u8 = 8;
 
 /// The greatest part: a row beside as many others as fit, or bytes with their offset.
 const MOST_PART: usize = 1 + limits::GROUP_BYTES + 7 + limits::ROW_KEY_BYTES + limits::ROW_BYTES;
@@ -308,6 +315,7 @@ impl GroupPart {
             Self::Ping => out.push(PING),
             Self::HandOver => out.push(HAND_OVER),
             Self::Datagrams => out.push(DATAGRAMS),
+            Self::RelayKey => out.push(RELAY_KEY),
         }
         if out.len() > limits::FRAME_BODY_BYTES { Err(Code::TooBig.into()) } else { Ok(out) }
     }
@@ -390,6 +398,7 @@ impl GroupPart {
             PING => Self::Ping,
             HAND_OVER => Self::HandOver,
             DATAGRAMS => Self::Datagrams,
+            RELAY_KEY => Self::RelayKey,
             number => return Err(from.unknown(number.into())),
         };
         from.finish("Group")?;
@@ -465,6 +474,7 @@ impl GroupState {
             MirrorSays::NoDatagrams(text) => (NO_DATAGRAMS, text.as_str()),
             MirrorSays::Failed(text) => (FAILED, text.as_str()),
             MirrorSays::Differ(_) => (DIFFER, ""),
+            MirrorSays::RelayKey(_) => (GIVES_RELAY_KEY, ""),
         };
         out.push(number);
         out.extend_from_slice(&self.reign.to_le_bytes());
@@ -474,6 +484,9 @@ impl GroupState {
         debug_assert!(put.is_ok(), "a text of any length is cut");
         if let MirrorSays::Differ(differ) = &self.says {
             compare::put_bits(differ, &mut out);
+        }
+        if let MirrorSays::RelayKey(key) = &self.says {
+            out.extend_from_slice(key);
         }
         out
     }
@@ -498,6 +511,7 @@ impl GroupState {
             NO_DATAGRAMS => MirrorSays::NoDatagrams(text),
             FAILED => MirrorSays::Failed(text),
             DIFFER => MirrorSays::Differ(compare::take_bits(from.at("GroupState.differ"))?),
+            GIVES_RELAY_KEY => MirrorSays::RelayKey(from.at("GroupState.key").array()?),
             number => return Err(from.at("GroupState.says").unknown(number.into())),
         };
         from.finish("GroupState")?;
@@ -622,6 +636,7 @@ mod tests {
             GroupPart::Ping,
             GroupPart::HandOver,
             GroupPart::Datagrams,
+            GroupPart::RelayKey,
         ]
     }
 
@@ -704,6 +719,7 @@ mod tests {
             MirrorSays::Failed("the disk is full".to_owned()),
             MirrorSays::Differ(vec![true, false, false, false, false, false, false, false, true]),
             MirrorSays::Differ(Vec::new()),
+            MirrorSays::RelayKey([6; 32]),
         ] {
             let state = GroupState { reign: 1, run: [9; 16], number: 4, says };
             let body = state.encode();

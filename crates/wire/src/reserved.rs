@@ -66,7 +66,7 @@ pub const CLOSINGS: &[Reserved] = &[];
 pub const RECALLS: &[Reserved] = &[one(4, "all of one home")];
 
 /// Roles of a client.
-pub const ROLES: &[Reserved] = &[one(7, "relay"), one(8, "server of the same store")];
+pub const ROLES: &[Reserved] = &[one(8, "server of the same store")];
 
 /// Bits of the features of a connection.
 pub const FEATURES: &[Reserved] = &[
@@ -161,6 +161,6 @@ mod tests {
         assert_eq!(name(REQUESTS, 47), Some("credentials"));
         assert_eq!(name(REQUESTS, 37), None);
         assert_eq!(name(REQUESTS, 112), None);
-        assert_eq!(says(FRAMES, 23), "");
+        assert_eq!(says(FRAMES, 27), "");
     }
 }

@@ -53,7 +53,17 @@ pub trait Mirrors: Send + Sync {
         volume: [u8; 16],
         reign: u64,
         run: PrimaryRun,
+        via: Via,
     ) -> Result<Box<dyn Groups>, OfferRefused>;
+}
+
+/// The other end of a connection of a mirror.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// The primary itself.
+    Primary,
+    /// A relay, which passes on what the primary has sent. The primary may be gone.
+    Relay,
 }
 
 /// The reason for which a mirror refuses the offer of a primary.

@@ -32,6 +32,7 @@ mod blocks;
 mod datagram;
 mod document;
 mod mirror;
+mod relay;
 mod samples;
 
 fn call(request: &Request) -> Vec<u8> {

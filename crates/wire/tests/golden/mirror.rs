@@ -44,6 +44,7 @@ fn parts() -> Vec<(&'static str, GroupPart)> {
         ("Ping", GroupPart::Ping),
         ("HandOver", GroupPart::HandOver),
         ("Datagrams", GroupPart::Datagrams),
+        ("RelayKey", GroupPart::RelayKey),
         (
             "Range",
             GroupPart::Range {
@@ -89,6 +90,7 @@ fn every_part_of_a_group_is_the_bytes_it_always_was() {
         ("State.promoted", MirrorSays::Promoted),
         ("State.datagrams", MirrorSays::Datagrams),
         ("State.no-datagrams", MirrorSays::NoDatagrams("the port is taken".to_owned())),
+        ("State.relay-key", MirrorSays::RelayKey([6; 32])),
     ] {
         let state = GroupState { reign: 2, run: [7; 16], number: 9, says };
         let body = state.encode();
