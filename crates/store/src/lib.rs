@@ -6,8 +6,8 @@
 //! [`content`] has the content files. [`volume`] opens and locks a volume, with the help of
 //! [`folder`] (files below a descriptor) and [`reserve`] (space for a full disk); [`owner`] decides
 //! which of several servers owns a volume on a shared store. [`spool`] has the group that a mirror
-//! receives. [`hash`] orders names, and [`os`] has all `unsafe` code. Only the crates above know
-//! what files and directories are.
+//! receives, and [`relay_spool`] the groups that a relay passes on. [`hash`] orders names, and
+//! [`os`] has all `unsafe` code. Only the crates above know what files and directories are.
 //!
 //! Damaged bytes on disk never cause a panic: they decode in full, or return an error.
 
@@ -18,6 +18,7 @@ pub mod hash;
 pub mod key;
 pub mod os;
 pub mod owner;
+pub mod relay_spool;
 pub mod report;
 pub mod reserve;
 pub mod rows;
