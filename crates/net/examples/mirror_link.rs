@@ -28,6 +28,7 @@ use pelago_proto::fec::RepairMode;
 use pelago_wire::limits;
 use pelago_wire::mirror::{
     GroupPart, GroupState, Groups, MirrorLink as _, MirrorSays, Mirrors, OfferRefused, PrimaryRun,
+    Via,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -82,6 +83,7 @@ impl Mirrors for Sink {
         _volume: [u8; 16],
         _reign: u64,
         _run: PrimaryRun,
+        _via: Via,
     ) -> Result<Box<dyn Groups>, OfferRefused> {
         Ok(Box::new(SinkGroups))
     }

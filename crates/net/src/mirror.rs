@@ -13,11 +13,14 @@ use std::time::Duration;
 pub use connection::MirrorConnection;
 pub use datagrams::{DatagramStatus, Datagrams};
 pub use pelago_proto::fec::RepairMode;
+pub use relay::{RelayConnection, RelayOpened, RelayServer, RelayStatus};
 pub use server::MirrorServer;
 
 mod connection;
 mod datagrams;
+mod dial;
 mod frames;
+mod relay;
 mod server;
 
 /// The longest time of one read or write of the socket: the other end may be syncing a disk. A

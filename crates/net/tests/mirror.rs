@@ -21,7 +21,7 @@ use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Hello, RefusalCode};
 use pelago_wire::mirror::{
     GroupPart, GroupState, Groups, LinkError, MirrorLink, MirrorSays, Mirrors, OfferRefused,
-    PrimaryRun,
+    PrimaryRun, Via,
 };
 use rustls::StreamOwned;
 
@@ -58,6 +58,7 @@ impl Mirrors for StubMirrors {
         volume: [u8; 16],
         reign: u64,
         run: PrimaryRun,
+        _via: Via,
     ) -> Result<Box<dyn Groups>, OfferRefused> {
         assert_eq!((volume, run), (VOLUME, RUN));
         match reign {

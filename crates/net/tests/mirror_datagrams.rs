@@ -22,7 +22,7 @@ use pelago_proto::fec::RepairMode;
 use pelago_wire::limits;
 use pelago_wire::mirror::{
     GroupPart, GroupState, Groups, LinkError, MirrorLink, MirrorSays, Mirrors, OfferRefused,
-    PrimaryRun,
+    PrimaryRun, Via,
 };
 
 use crate::forwarder::Forwarder;
@@ -58,6 +58,7 @@ impl Mirrors for StubMirrors {
         volume: [u8; 16],
         _reign: u64,
         _run: PrimaryRun,
+        _via: Via,
     ) -> Result<Box<dyn Groups>, OfferRefused> {
         self.0.open.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(StubGroups { stub: Arc::clone(&self.0), volume, number: 0 }))

@@ -2,25 +2,26 @@
 
 use std::fmt;
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs as _};
-use std::time::{Duration, Instant};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
 
 use pelago_wire::frame::FrameKind;
-use pelago_wire::handshake::{Closing, Hello, RefusalCode, Refused};
+use pelago_wire::handshake::{Hello, RefusalCode, Refused};
 use pelago_wire::mirror::{
     CloseLink, GroupPart, GroupState, LinkError, MirrorLink, MirrorSays, PrimaryRun,
 };
-use ring::rand::{SecureRandom, SystemRandom};
-use rustls::{ClientConnection, StreamOwned};
+use pelago_wire::relay::RelayOffer;
+use rustls::ClientConnection;
 
-use super::datagrams::{self, DatagramSender, Datagrams, Seals};
-use super::frames::{Frames, FramesError, Socket, Wait};
+use super::datagrams::{self, DatagramSender, Datagrams, Seals, Waker};
+use super::dial;
+use super::frames::Frames;
 use crate::key::PrivateKey;
 use crate::key::address::ServerAddress;
-use crate::tls::{self, TlsError};
 
-/// The longest time of connecting, and of the handshake.
-const ATTEMPT: Duration = Duration::from_secs(5);
+/// The other end, in messages for people.
+const WHO: &str = "mirror";
 
 /// A connection of a primary to its mirror.
 pub struct MirrorConnection {
@@ -42,9 +43,40 @@ impl MirrorConnection {
         reign: u64,
         run: PrimaryRun,
     ) -> Result<(Self, GroupState), LinkError> {
-        let mut frames = Self::connect_frames(key, mirror)?;
-        let state = offer(&mut frames, key, volume, reign, run)?;
+        Self::connect_as(Hello::MIRROR, key, mirror, volume, reign, run)
+    }
+
+    fn connect_as(
+        role: u16,
+        key: &PrivateKey,
+        mirror: &ServerAddress,
+        volume: [u8; 16],
+        reign: u64,
+        run: PrimaryRun,
+    ) -> Result<(Self, GroupState), LinkError> {
+        let mut frames = dial::connect(WHO, key, mirror)?;
+        let state = offer(&mut frames, role, key, volume, reign, run)?;
         Ok((Self { datagrams: None, frames }, state))
+    }
+
+    /// Connects as a relay, for the records of a run. Datagrams are stamped, if they are tried, and
+    /// `listener` is woken as [`DatagramSender::start_with_stamps`] does.
+    pub(super) fn connect_relay(
+        key: &PrivateKey,
+        mirror: &ServerAddress,
+        volume: [u8; 16],
+        offer: &RelayOffer,
+        datagrams: Option<&Datagrams>,
+        listener: &Arc<Waker>,
+    ) -> Result<(Self, GroupState), LinkError> {
+        let RelayOffer { reign, run, .. } = *offer;
+        let (mut connection, state) =
+            Self::connect_as(Hello::RELAY, key, mirror, volume, reign, run)?;
+        if let Some(datagrams) = datagrams.filter(|datagrams| datagrams.are_tried()) {
+            let asked = connection.ask_for_datagrams(datagrams, Some(Arc::clone(listener)));
+            asked.inspect_err(|error| datagrams.close(&error.to_string()))?;
+        }
+        Ok((connection, state))
     }
 
     /// Connects to a mirror in the same way, and has the groups travel in datagrams, if they are
@@ -64,7 +96,7 @@ impl MirrorConnection {
     ) -> Result<(Self, GroupState), LinkError> {
         let (mut connection, state) = Self::connect(key, mirror, volume, reign, run)?;
         if datagrams.are_tried() {
-            let asked = connection.ask_for_datagrams(datagrams);
+            let asked = connection.ask_for_datagrams(datagrams, None);
             // A mirror of an older version takes the question for an error, and so each time.
             asked.inspect_err(|error| datagrams.close(&error.to_string()))?;
         }
@@ -77,27 +109,14 @@ impl MirrorConnection {
         self.datagrams.is_some()
     }
 
-    /// Connects, and completes the handshake of TLS.
-    fn connect_frames(
-        key: &PrivateKey,
-        mirror: &ServerAddress,
-    ) -> Result<Frames<ClientConnection>, LinkError> {
-        let refused = |error: TlsError| LinkError::Refused(error.to_string());
-        let config = tls::client_config(key, mirror.key()).map_err(refused)?;
-        let tls = tls::client_connection(config).map_err(refused)?;
-        let deadline = Instant::now() + ATTEMPT;
-        let stream = connect_tcp(mirror).map_err(|error| not_reached(mirror, &error))?;
-        let socket = Socket::new(stream, Wait::Until(deadline));
-        let socket = socket.map_err(|error| lost(&error))?;
-        let mut frames = Frames::new(StreamOwned::new(tls, socket));
-        frames.shake_hands().map_err(|error| lost(&error))?;
-        frames.set_usual_wait();
-        Ok(frames)
-    }
-
-    /// Asks the mirror to take datagrams, and starts to send them if it does.
-    fn ask_for_datagrams(&mut self, datagrams: &Datagrams) -> Result<(), LinkError> {
-        let failed = |error: io::Error| lost(&error);
+    /// Asks the mirror to take datagrams, and starts to send them if it does: with stamps, if there
+    /// is a listener.
+    fn ask_for_datagrams(
+        &mut self,
+        datagrams: &Datagrams,
+        listener: Option<Arc<Waker>>,
+    ) -> Result<(), LinkError> {
+        let failed = |error: io::Error| dial::lost(WHO, &error);
         let tcp = self.frames.another_socket().map_err(failed)?;
         let socket = datagrams::socket_of(&tcp).map_err(failed)?;
         let seals = Seals::of_primary(self.frames.tls()).map_err(failed)?;
@@ -106,7 +125,13 @@ impl MirrorConnection {
         self.send(&question)?;
         match self.receive()?.says {
             MirrorSays::Datagrams => {
-                let sender = DatagramSender::start(seals, socket, tcp, datagrams.clone());
+                let datagrams = datagrams.clone();
+                let sender = match listener {
+                    None => DatagramSender::start(seals, socket, tcp, datagrams),
+                    Some(listener) => {
+                        DatagramSender::start_with_stamps(seals, socket, tcp, datagrams, listener)
+                    }
+                };
                 self.datagrams = Some(sender.map_err(failed)?);
                 Ok(())
             }
@@ -119,16 +144,72 @@ impl MirrorConnection {
             | MirrorSays::Pong
             | MirrorSays::Failed(_)
             | MirrorSays::Differ(_)
-            | MirrorSays::Promoted => {
+            | MirrorSays::Promoted
+            | MirrorSays::RelayKey(_) => {
                 Err(LinkError::Lost("the mirror gives another answer".to_owned()))
             }
         }
     }
 
+    /// Sends a record of a relay. Over TLS it may wait for the socket.
+    pub(super) fn send_record(&mut self, body: &[u8]) -> Result<(), LinkError> {
+        let Some(datagrams) = &self.datagrams else {
+            let sent = self.frames.send(FrameKind::Relay, body);
+            return sent.map_err(|error| dial::lost(WHO, &error));
+        };
+        datagrams.send(FrameKind::Relay, body).map_err(LinkError::Lost)
+    }
+
+    /// Sends what is buffered; with as many repair packets as a waiter needs, if there is one.
+    pub(super) fn flush_records(&mut self, is_awaited: bool) -> Result<(), LinkError> {
+        match &self.datagrams {
+            Some(datagrams) if is_awaited => datagrams.flush(),
+            Some(datagrams) => datagrams.release(),
+            None => self.frames.flush().map_err(|error| dial::lost(WHO, &error))?,
+        }
+        Ok(())
+    }
+
+    /// Returns whether a record can be sent without waiting for the link.
+    pub(super) fn has_room(&self) -> bool {
+        self.datagrams.as_ref().is_none_or(DatagramSender::has_room)
+    }
+
+    /// Returns the bytes that were sent as datagrams so far; `None` if records travel by TLS, which
+    /// says nothing about the link.
+    pub(super) fn given(&self) -> Option<u64> {
+        self.datagrams.as_ref().map(DatagramSender::given)
+    }
+
+    /// Returns how many of them have left this machine.
+    pub(super) fn departed(&self) -> u64 {
+        self.datagrams.as_ref().map_or(0, DatagramSender::sent)
+    }
+
+    /// Returns the next message of the mirror, if one has come.
+    pub(super) fn poll_state(&mut self) -> Result<Option<GroupState>, LinkError> {
+        if let Some(why) = self.datagrams.as_ref().and_then(DatagramSender::failure) {
+            return Err(LinkError::Lost(why));
+        }
+        match self.frames.poll().map_err(|error| dial::broken(WHO, error))? {
+            None => Ok(None),
+            Some((FrameKind::GroupState, body)) => match GroupState::decode(&body) {
+                Ok(state) => Ok(Some(state)),
+                Err(error) => Err(LinkError::Lost(error.to_string())),
+            },
+            Some((kind, body)) => Err(dial::unexpected(WHO, kind, &body)),
+        }
+    }
+
+    /// Returns another descriptor of the socket, to wait for messages.
+    pub(super) fn another_socket(&self) -> io::Result<TcpStream> {
+        self.frames.another_socket()
+    }
+
     fn receive_state(&mut self) -> Result<GroupState, LinkError> {
-        let (kind, body) = self.frames.receive().map_err(broken)?;
+        let (kind, body) = self.frames.receive().map_err(|error| dial::broken(WHO, error))?;
         if kind != FrameKind::GroupState {
-            return Err(unexpected(kind, &body));
+            return Err(dial::unexpected(WHO, kind, &body));
         }
         GroupState::decode(&body).map_err(|error| LinkError::Lost(error.to_string()))
     }
@@ -137,7 +218,10 @@ impl MirrorConnection {
 impl MirrorLink for MirrorConnection {
     fn send(&mut self, body: &[u8]) -> Result<(), LinkError> {
         let Some(datagrams) = &self.datagrams else {
-            return self.frames.send(FrameKind::Group, body).map_err(|error| lost(&error));
+            return self
+                .frames
+                .send(FrameKind::Group, body)
+                .map_err(|error| dial::lost(WHO, &error));
         };
         let Err(why) = datagrams.send(FrameKind::Group, body) else { return Ok(()) };
         Err(LinkError::Lost(why))
@@ -145,7 +229,7 @@ impl MirrorLink for MirrorConnection {
 
     fn receive(&mut self) -> Result<GroupState, LinkError> {
         let Some(datagrams) = &self.datagrams else {
-            self.frames.flush().map_err(|error| lost(&error))?;
+            self.frames.flush().map_err(|error| dial::lost(WHO, &error))?;
             return self.receive_state();
         };
         datagrams.flush();
@@ -176,21 +260,19 @@ impl fmt::Debug for MirrorConnection {
 /// Offers the groups of a volume. Returns the mirror's state.
 fn offer(
     frames: &mut Frames<ClientConnection>,
+    role: u16,
     key: &PrivateKey,
     volume: [u8; 16],
     reign: u64,
     run: PrimaryRun,
 ) -> Result<GroupState, LinkError> {
-    let mut nonce = [0; 16];
-    let no_random = |_| LinkError::Lost("the system gives no random bytes".to_owned());
-    SystemRandom::new().fill(&mut nonce).map_err(no_random)?;
-    let hello = Hello { role: Hello::MIRROR, volume: Some(volume), ..Hello::new(nonce) };
+    let hello = dial::hello(role, volume)?;
     let offer = GroupPart::Offer { reign, run }.encode();
     let offer = offer.map_err(|error| LinkError::Lost(error.to_string()))?;
     let sent = frames.send(FrameKind::Hello, &hello.encode());
     let sent = sent.and_then(|()| frames.send(FrameKind::Group, &offer));
-    sent.and_then(|()| frames.flush()).map_err(|error| lost(&error))?;
-    match frames.receive().map_err(broken)? {
+    sent.and_then(|()| frames.flush()).map_err(|error| dial::lost(WHO, &error))?;
+    match frames.receive().map_err(|error| dial::broken(WHO, error))? {
         (FrameKind::GroupState, body) => match GroupState::decode(&body) {
             Ok(state) if state.says == MirrorSays::Ready => Ok(state),
             Ok(_) => Err(LinkError::Lost("the mirror gives another answer".to_owned())),
@@ -200,20 +282,8 @@ fn offer(
             Ok(refused) => Err(refusal(&refused, key)),
             Err(error) => Err(LinkError::Lost(error.to_string())),
         },
-        (kind, body) => Err(unexpected(kind, &body)),
+        (kind, body) => Err(dial::unexpected(WHO, kind, &body)),
     }
-}
-
-/// Connects to the first address of the host that answers.
-fn connect_tcp(address: &ServerAddress) -> io::Result<TcpStream> {
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for candidate in (address.host(), address.port()).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&candidate, ATTEMPT) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 /// Returns the error for a refusal of the mirror, with advice.
@@ -225,7 +295,7 @@ fn refusal(refused: &Refused, key: &PrivateKey) -> LinkError {
             Err(_) => LinkError::Refused(says.to_owned()),
         },
         RefusalCode::UnknownKey => LinkError::Refused(format!(
-            "the mirror does not know this server's key: there, run `pelago key allow {} -V DIR`",
+            "the mirror does not know the key {0}: there, run `pelago key allow {0} -V DIR`",
             key.public()
         )),
         RefusalCode::NotServed => LinkError::Refused(format!(
@@ -237,47 +307,5 @@ fn refusal(refused: &Refused, key: &PrivateKey) -> LinkError {
         )),
         _ if refused.text.is_empty() => LinkError::Lost(says.to_owned()),
         _ => LinkError::Lost(refused.text.clone()),
-    }
-}
-
-/// Returns the error for a frame that is no answer: often the mirror's reason for closing.
-fn unexpected(kind: FrameKind, body: &[u8]) -> LinkError {
-    match (kind, Closing::decode(body)) {
-        (FrameKind::Closing, Ok(closing)) if closing.text.is_empty() => {
-            LinkError::Lost(closing.code.says().to_owned())
-        }
-        (FrameKind::Closing, Ok(closing)) => {
-            LinkError::Lost(format!("{}: {}", closing.code.says(), closing.text))
-        }
-        _ => LinkError::Lost(format!("the mirror sent a frame of kind {kind:?}")),
-    }
-}
-
-fn not_reached(mirror: &ServerAddress, error: &io::Error) -> LinkError {
-    let host = mirror.host();
-    let port = mirror.port();
-    LinkError::Lost(format!("the mirror at {host}, port {port}, cannot be reached: {error}"))
-}
-
-fn broken(error: FramesError) -> LinkError {
-    match error {
-        FramesError::Io(error) => lost(&error),
-        FramesError::Malformed(error) => LinkError::Lost(error.to_string()),
-    }
-}
-
-fn lost(error: &io::Error) -> LinkError {
-    match TlsError::of_io(error) {
-        Some(wrong @ (TlsError::WrongServer { .. } | TlsError::NotEd25519)) => {
-            LinkError::Refused(format!("{wrong}: take the address that the mirror prints now"))
-        }
-        Some(error @ (TlsError::NotPelago(_) | TlsError::Tls(_))) => {
-            LinkError::Lost(error.to_string())
-        }
-        None => LinkError::Lost(match error.kind() {
-            io::ErrorKind::TimedOut => "the mirror does not answer".to_owned(),
-            io::ErrorKind::UnexpectedEof => "the mirror has ended the connection".to_owned(),
-            _ => format!("the connection to the mirror was lost: {error}"),
-        }),
     }
 }

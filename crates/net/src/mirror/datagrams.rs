@@ -26,6 +26,7 @@ use outbox::{End, Outbox};
 pub(super) use port::Port;
 use pump::Pump;
 pub(super) use seal::Seals;
+pub(super) use waker::Waker;
 
 use super::IO_TIMEOUT;
 
@@ -36,6 +37,7 @@ mod port;
 mod pump;
 mod receiver;
 mod seal;
+mod stamps;
 mod waker;
 
 /// The time after which datagrams are tried again that did not arrive.
@@ -77,6 +79,8 @@ pub struct DatagramStatus {
     pub loss: f64,
     /// The mean round trip; `None` before the first report.
     pub trip: Option<Duration>,
+    /// The chance that what has left this machine, and has not arrived, cannot be rebuilt from it.
+    pub residual: f64,
     /// Data packets that were sent, each counted once.
     pub data: u64,
     /// Repair packets of both layers that were sent.
@@ -144,9 +148,45 @@ impl DatagramSender {
     ) -> io::Result<Self> {
         let outbox = Arc::new(Outbox::new()?);
         let pump = Pump::new(Arc::clone(&outbox), socket, seals, tcp, datagrams)?;
+        Self::spawn(outbox, pump)
+    }
+
+    /// Starts it as [`DatagramSender::start`] does, and has it say how much has left this machine
+    /// ([`DatagramSender::sent`]). A thread is woken when that, or anything else, has changed.
+    pub(super) fn start_with_stamps(
+        seals: Seals,
+        socket: UdpSocket,
+        tcp: TcpStream,
+        datagrams: Datagrams,
+        listener: Arc<Waker>,
+    ) -> io::Result<Self> {
+        let outbox = Arc::new(Outbox::new()?);
+        outbox.set_listener(listener);
+        let mut pump = Pump::new(Arc::clone(&outbox), socket, seals, tcp, datagrams)?;
+        pump.ask_for_stamps()?;
+        Self::spawn(outbox, pump)
+    }
+
+    fn spawn(outbox: Arc<Outbox>, pump: Pump) -> io::Result<Self> {
         let thread =
             thread::Builder::new().name("mirror-pump".to_owned()).spawn(move || pump.run())?;
         Ok(Self { outbox, thread: Some(thread) })
+    }
+
+    /// Returns whether [`DatagramSender::send`] does not wait for the link.
+    pub(super) fn has_room(&self) -> bool {
+        self.outbox.has_room()
+    }
+
+    /// Returns the bytes of all frames that were given so far.
+    pub(super) fn given(&self) -> u64 {
+        self.outbox.pushed()
+    }
+
+    /// Returns how many of them have left this machine, with as many repair packets as a waiter
+    /// needs; always 0 without stamps.
+    pub(super) fn sent(&self) -> u64 {
+        self.outbox.sent()
     }
 
     /// Sends a frame; it may be buffered until [`DatagramSender::flush`]. Fails with the reason for
@@ -156,9 +196,14 @@ impl DatagramSender {
         self.outbox.push(&[&Header::new(kind, bytes, 0).encode(), body])
     }
 
-    /// Sends the buffered frames.
+    /// Sends the buffered frames, for which a caller waits.
     pub(super) fn flush(&self) {
         self.outbox.flush();
+    }
+
+    /// Sends the buffered frames, for which no caller waits: with fewer repair packets.
+    pub(super) fn release(&self) {
+        self.outbox.release();
     }
 
     /// Returns the reason for which the datagrams have ended the connection, if they have.

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use pelago_wire::frame::{FrameError, FrameKind, HEADER_BYTES, Header};
 use pelago_wire::mirror::CloseLink;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustls::{ConnectionCommon, SideData, StreamOwned};
 
@@ -50,6 +52,16 @@ impl Socket {
 
     pub(super) const fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
+    }
+
+    /// Returns whether a read returns at once.
+    fn is_readable(&self) -> io::Result<bool> {
+        let mut polled = [PollFd::new(&self.stream, PollFlags::IN)];
+        match poll(&mut polled, Some(&Timespec::default())) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn left(&self) -> io::Result<Option<Duration>> {
@@ -195,6 +207,25 @@ where
     /// Waits for a frame.
     pub(super) fn receive(&mut self) -> Result<(FrameKind, Vec<u8>), FramesError> {
         receive(&mut self.tls)
+    }
+
+    /// Returns a frame if one has begun to arrive, and waits for the rest of that one; `None` if
+    /// nothing has.
+    pub(super) fn poll(&mut self) -> Result<Option<(FrameKind, Vec<u8>)>, FramesError> {
+        loop {
+            let StreamOwned { conn, sock } = &mut self.tls;
+            let state = conn.process_new_packets();
+            let state = state.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            if state.plaintext_bytes_to_read() > 0 {
+                return self.receive().map(Some);
+            }
+            if !sock.is_readable()? {
+                return Ok(None);
+            }
+            if state.peer_has_closed() || conn.read_tls(sock)? == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+        }
     }
 
     /// Returns the end of the connection, of which keys are exported.

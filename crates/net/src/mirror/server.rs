@@ -12,13 +12,17 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused};
-use pelago_wire::mirror::{GroupPart, GroupState, Groups, MirrorSays, Mirrors, OfferRefused};
+use pelago_wire::mirror::{
+    GroupPart, GroupState, Groups, MirrorSays, Mirrors, OfferRefused, PrimaryRun, Via,
+};
+use pelago_wire::relay::RelayMessage;
 use pelago_wire::{limits, version};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::FAILURE_LINGER;
 use super::datagrams::{IncomingReader, Port, Seals};
 use super::frames::{self, Frames, FramesError, Socket, Wait};
+use super::relay::{Opener, RunKey};
 use crate::clients::list::ClientList;
 use crate::key::{PrivateKey, PublicKey};
 use crate::log_limit::LogLimit;
@@ -30,6 +34,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The time in which a primary may read the reason for which its connection ends.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// The time for which the datagrams of a relay are taken after the end of its connection.
+const RELAY_LINGER: Duration = Duration::from_secs(2);
+
 /// A server of mirrors, which primaries connect to. Dropping it ends their connections.
 pub struct MirrorServer {
     shared: Arc<Shared>,
@@ -39,6 +46,7 @@ pub struct MirrorServer {
 }
 
 struct Shared {
+    key: PrivateKey,
     config: Arc<ServerConfig>,
     clients: Arc<ClientList>,
     mirrors: Arc<dyn Mirrors>,
@@ -127,7 +135,8 @@ impl MirrorServer {
         });
         let open = Mutex::default();
         let has_ended = AtomicBool::new(false);
-        let shared = Shared { config, clients, mirrors, datagrams, open, has_ended, log };
+        let key = key.clone();
+        let shared = Shared { key, config, clients, mirrors, datagrams, open, has_ended, log };
         let shared = Arc::new(shared);
         let accepting = Arc::clone(&listener);
         let with = Arc::clone(&shared);
@@ -159,14 +168,15 @@ impl MirrorServer {
             // It may have ended.
             let _closed = connection.stream.shutdown(Shutdown::Both);
         }
+        // Ends the streams that would take datagrams after the end of their connections.
+        if let Ok(datagrams) = &self.shared.datagrams {
+            datagrams.stop();
+        }
         let threads = acceptor.into_iter().chain(open.into_iter().map(|open| open.thread));
         for thread in threads {
             if thread.join().is_err() {
                 tracing::error!("a thread of the mirrors has panicked");
             }
-        }
-        if let Ok(datagrams) = &self.shared.datagrams {
-            datagrams.stop();
         }
     }
 }
@@ -254,14 +264,26 @@ impl Shared {
             return Err(Ended::Broken("the first part is no offer".to_owned()));
         };
         frames.set_usual_wait();
-        let offer = self.mirrors.offer(volume, reign, run);
+        let via = if hello.role == Hello::RELAY { Via::Relay } else { Via::Primary };
+        let offer = self.mirrors.offer(volume, reign, run, via);
         let mut groups = offer.map_err(|error| Ended::Refused(not_taken(error)))?;
         if let Some(left_out) = self.log.began.admit() {
             tracing::info!(%key, reign, left_out, "the primary of a mirror is connected");
         }
         frames.send(FrameKind::GroupState, &groups.ready().encode())?;
         frames.flush()?;
-        self.take_groups(frames, key, &mut *groups)
+        let sealed = match via {
+            Via::Primary => None,
+            Via::Relay => Some(Opener::new(self.run_key(volume, reign, run)?)),
+        };
+        let primary = Offered { key, volume, reign, run, sealed };
+        self.take_groups(frames, primary, &mut *groups)
+    }
+
+    /// Returns the key of a run, for a primary whose groups a relay passes on.
+    fn run_key(&self, volume: [u8; 16], reign: u64, run: PrimaryRun) -> Result<RunKey, Ended> {
+        let key = RunKey::of_mirror(&self.key, volume, reign, run);
+        key.ok_or_else(|| Ended::Broken("no key of the run can be made".to_owned()))
     }
 
     /// Takes datagrams from now on, if there is a port. Returns the stream in them.
@@ -269,11 +291,12 @@ impl Shared {
         &self,
         frames: &mut Frames<ServerConnection>,
         groups: &dyn Groups,
+        lingers: Duration,
     ) -> Result<Option<IncomingReader>, Ended> {
         let opened = match &self.datagrams {
             Ok(port) => {
                 let seals = Seals::of_mirror(frames.tls())?;
-                Ok(port.open(seals, frames.another_socket()?)?)
+                Ok(port.open(seals, frames.another_socket()?, lingers)?)
             }
             Err(why) => Err(why.clone()),
         };
@@ -296,7 +319,7 @@ impl Shared {
         if version::negotiate(hello.wire_min, hello.wire_max).is_none() {
             return Err(refused(RefusalCode::OtherVersion));
         }
-        if hello.role != Hello::MIRROR {
+        if hello.role != Hello::MIRROR && hello.role != Hello::RELAY {
             return Err(mirrors_only());
         }
         let key = frames.peer_key().ok_or_else(|| refused(RefusalCode::NotPelago))?;
@@ -309,9 +332,10 @@ impl Shared {
     fn take_groups(
         &self,
         frames: &mut Frames<ServerConnection>,
-        key: PublicKey,
+        mut primary: Offered,
         groups: &mut dyn Groups,
     ) -> Result<(), Ended> {
+        let lingers = primary.lingers();
         let mut incoming = None;
         let mut is_first = true;
         loop {
@@ -319,21 +343,31 @@ impl Shared {
                 Some(incoming) => frames::receive(incoming)?,
                 None => frames.receive()?,
             };
-            if kind != FrameKind::Group {
-                return Err(Ended::Broken(format!("a frame of kind {kind:?} came")));
-            }
-            if !self.clients.allows(&key) {
+            if !self.clients.allows(&primary.key) {
                 return Err(Ended::KeyRemoved);
             }
-            if is_first && GroupPart::decode(&body) == Ok(GroupPart::Datagrams) {
-                incoming = self.take_datagrams(frames, groups)?;
+            if is_first && is_question(kind, &body, &GroupPart::Datagrams) {
+                incoming = self.take_datagrams(frames, groups, lingers)?;
                 is_first = false;
                 continue;
             }
             is_first = false;
+            if primary.sealed.is_none() && is_question(kind, &body, &GroupPart::RelayKey) {
+                let run_key = self.run_key(primary.volume, primary.reign, primary.run)?;
+                let says = MirrorSays::RelayKey(run_key.bytes());
+                let answer = GroupState { says, ..groups.ready() };
+                frames.send(FrameKind::GroupState, &answer.encode())?;
+                frames.flush()?;
+                continue;
+            }
+            let body = primary.part(kind, body)?;
             let Some(answer) = groups.take(&body).map_err(Ended::Broken)? else { continue };
-            frames.send(FrameKind::GroupState, &answer.encode())?;
-            frames.flush()?;
+            let sent = frames.send(FrameKind::GroupState, &answer.encode());
+            let sent = sent.and_then(|()| frames.flush());
+            // A relay that is gone may have sent more, which is still under way.
+            if primary.sealed.is_none() || incoming.is_none() {
+                sent?;
+            }
             if let MirrorSays::Failed(why) = &answer.says {
                 if let Some(left_out) = self.log.failed.admit() {
                     tracing::warn!(why, left_out, "a group of a primary was not kept");
@@ -384,6 +418,51 @@ impl Shared {
         }
         LINGER
     }
+}
+
+/// What the other end of a connection has offered.
+struct Offered {
+    /// Its key: that of the primary, or of its relay.
+    key: PublicKey,
+    volume: [u8; 16],
+    reign: u64,
+    run: PrimaryRun,
+    /// Opens the records of a relay; `None` if the primary itself is connected.
+    sealed: Option<Opener>,
+}
+
+impl Offered {
+    /// Returns the time for which datagrams are taken after the end of the connection. A primary
+    /// sends again what has not arrived; a relay may be lost with the primary.
+    const fn lingers(&self) -> Duration {
+        match self.sealed {
+            None => Duration::ZERO,
+            Some(_) => RELAY_LINGER,
+        }
+    }
+
+    /// Returns the body of the part in a frame.
+    fn part(&mut self, kind: FrameKind, body: Vec<u8>) -> Result<Vec<u8>, Ended> {
+        let wrong = || Ended::Broken(format!("a frame of kind {kind:?} came"));
+        match (&mut self.sealed, kind) {
+            (None, FrameKind::Group) => Ok(body),
+            (Some(opener), FrameKind::Relay) => match RelayMessage::decode(&body) {
+                Ok(RelayMessage::Record(record)) => opener.open(&record).ok_or_else(|| {
+                    Ended::Broken("a record of a relay has a wrong seal".to_owned())
+                }),
+                Ok(RelayMessage::Offer(_) | RelayMessage::Ping | RelayMessage::Report(_)) => {
+                    Err(Ended::Broken("a message for a relay came".to_owned()))
+                }
+                Err(error) => Err(Ended::Broken(error.to_string())),
+            },
+            (None | Some(_), _) => Err(wrong()),
+        }
+    }
+}
+
+/// Returns whether a frame has a part that is a question of the connection.
+fn is_question(kind: FrameKind, body: &[u8], question: &GroupPart) -> bool {
+    kind == FrameKind::Group && GroupPart::decode(body).as_ref() == Ok(question)
 }
 
 fn offered(frames: &mut Frames<ServerConnection>) -> Result<GroupPart, Ended> {

@@ -119,6 +119,16 @@ impl Kept {
         self.sent.push_back(Sent { at: now, sequence: None });
     }
 
+    /// Records the next datagram, which carries a data packet that was sent before.
+    pub(super) fn handle_again(&mut self, now: Duration, sequence: u64) {
+        let number = self.next_number();
+        let at = sequence.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        if let Some(packet) = at.and_then(|at| self.packets.get_mut(at)) {
+            packet.number = number;
+        }
+        self.sent.push_back(Sent { at: now, sequence: Some(sequence) });
+    }
+
     /// Records the next datagram, which carries a new data packet.
     pub(super) fn handle_data(&mut self, now: Duration, packet: DataPacket) {
         if self.packets.is_empty() {

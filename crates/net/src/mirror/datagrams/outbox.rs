@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 use pelago_wire::limits;
@@ -28,6 +29,13 @@ struct State {
     is_asleep: bool,
     /// The reason for which no more is sent.
     ended: Option<End>,
+    /// Bytes that were added so far.
+    pushed: u64,
+    /// The bytes before this place have left this machine, with the repair packets that a waiter
+    /// needs.
+    sent: u64,
+    /// Woken by progress, if the caller does not wait for it otherwise.
+    listener: Option<Arc<Waker>>,
 }
 
 /// The reason for which no more is sent.
@@ -67,6 +75,12 @@ impl State {
         }
     }
 
+    fn tell(&self) {
+        if let Some(listener) = &self.listener {
+            listener.wake();
+        }
+    }
+
     fn has_work(&self) -> bool {
         self.next() > 0 || self.has_waiter && self.awaited == 0 || self.ended.is_some()
     }
@@ -87,6 +101,7 @@ impl Outbox {
             return Err(end.text());
         }
         bytes.iter().for_each(|bytes| state.bytes.extend(*bytes));
+        state.pushed += bytes.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
         self.wake(&mut state);
         Ok(())
     }
@@ -99,11 +114,51 @@ impl Outbox {
         self.wake(&mut state);
     }
 
+    /// Has everything sent, though no caller waits for it.
+    pub(super) fn release(&self) {
+        let mut state = self.state.lock();
+        state.awaited = state.bytes.len();
+        self.wake(&mut state);
+    }
+
     /// Ends the stream, for a reason. The first one counts.
     pub(super) fn end(&self, end: End) {
-        self.state.lock().ended.get_or_insert(end);
+        let mut state = self.state.lock();
+        state.ended.get_or_insert(end);
+        state.tell();
+        drop(state);
         self.has_room.notify_all();
         self.waker.wake();
+    }
+
+    /// Has a thread woken when there is room again, when more has left this machine, and at the
+    /// end.
+    pub(super) fn set_listener(&self, listener: Arc<Waker>) {
+        self.state.lock().listener = Some(listener);
+    }
+
+    /// Returns whether [`Outbox::push`] does not wait.
+    pub(super) fn has_room(&self) -> bool {
+        let state = self.state.lock();
+        state.bytes.len() < limits::STREAM_UNSENT_BYTES || state.ended.is_some()
+    }
+
+    /// Returns the bytes that were added so far.
+    pub(super) fn pushed(&self) -> u64 {
+        self.state.lock().pushed
+    }
+
+    /// Returns how many of them have left this machine, with the repair packets that a waiter
+    /// needs.
+    pub(super) fn sent(&self) -> u64 {
+        self.state.lock().sent
+    }
+
+    /// Records that these bytes have left this machine.
+    pub(super) fn set_sent(&self, sent: u64) {
+        let mut state = self.state.lock();
+        state.sent = state.sent.max(sent);
+        state.tell();
     }
 
     /// Returns whether the stream has ended.
@@ -128,6 +183,7 @@ impl Outbox {
         state.awaited = state.awaited.saturating_sub(length);
         if was_full && state.bytes.len() < limits::STREAM_UNSENT_BYTES {
             self.has_room.notify_all();
+            state.tell();
         }
         Some(Piece { bytes, has_more: state.next() > 0 })
     }

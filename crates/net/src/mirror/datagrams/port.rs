@@ -58,15 +58,17 @@ impl Port {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Takes the datagrams of a connection from now on. Returns the stream that they carry.
+    /// Takes the datagrams of a connection from now on, and for a time after it has ended. Returns
+    /// the stream that they carry.
     pub(in super::super) fn open(
         &self,
         seals: Seals,
         tcp: TcpStream,
+        lingers: Duration,
     ) -> io::Result<IncomingReader> {
         let host = tcp.peer_addr()?.ip();
         let incoming = Arc::new(Incoming::new(Arc::clone(&self.shared.waker)));
-        let receiver = Receiver::new(seals, Arc::clone(&incoming), tcp, host);
+        let receiver = Receiver::new(seals, Arc::clone(&incoming), tcp, host, lingers);
         self.shared.added.lock().push(receiver);
         self.shared.waker.wake();
         Ok(IncomingReader::new(incoming, IO_TIMEOUT))
@@ -211,7 +213,7 @@ impl<'a> Taker<'a> {
         // The primary sends nothing more over the connection but its end.
         for (at, _) in indexes.into_iter().zip(readable.iter().skip(1)).filter(|(_, end)| **end) {
             if let Some(receiver) = self.receivers.get_mut(at) {
-                receiver.end();
+                receiver.handle_end(self.origin.elapsed());
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! The primary's thread that sends the datagrams of one connection, and takes the reports.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
@@ -16,6 +17,7 @@ use rustix::net::{RecvFlags, recv};
 use super::kept::Kept;
 use super::outbox::{End, Outbox};
 use super::seal::{Seals, number_of};
+use super::stamps::{self, Stamps};
 use super::{DatagramStatus, Datagrams};
 
 /// The time in which a first report comes if the mirror can be reached.
@@ -48,6 +50,19 @@ pub(super) struct Pump {
     /// The last error of the socket.
     error: Option<io::Error>,
     status: DatagramStatus,
+    /// What has left this machine, if a caller asks for that.
+    departure: Option<Departure>,
+}
+
+/// The record of the bytes that have left this machine, with the repair packets that a waiter
+/// needs.
+#[derive(Default)]
+struct Departure {
+    stamps: Stamps,
+    /// The offset before which each repair packet that is needed was handed to the kernel.
+    covered: u64,
+    /// Such offsets, each with the number before which all datagrams must have left.
+    awaited: VecDeque<(u64, u64)>,
 }
 
 /// The reason for which no more is sent.
@@ -62,6 +77,31 @@ enum Ended {
     UsedUp,
     /// The wait for the socket fails.
     Io(io::Error),
+}
+
+impl Departure {
+    /// Records the offset before which each repair packet that is needed was handed to the kernel.
+    /// Returns the offset before which everything has left, if that is new.
+    fn advance(&mut self, covered: u64) -> Option<u64> {
+        if covered > self.covered {
+            self.covered = covered;
+            self.awaited.push_back((covered, self.stamps.next()));
+        }
+        let mut left = None;
+        while let Some((offset, number)) = self.awaited.front().copied()
+            && number <= self.stamps.stamped()
+        {
+            left = Some(offset);
+            self.awaited.pop_front();
+        }
+        left
+    }
+
+    /// Has all offsets wait for the newest datagram: it has the content of one before.
+    fn await_all(&mut self) {
+        let next = self.stamps.next();
+        self.awaited.iter_mut().for_each(|awaited| awaited.1 = next);
+    }
 }
 
 impl Pump {
@@ -91,7 +131,18 @@ impl Pump {
             is_gone: false,
             error: None,
             status: DatagramStatus::default(),
+            departure: None,
         })
+    }
+
+    /// Has the kernel say which datagrams have left this machine. Without repair packets nothing
+    /// is said: no loss could be mended without this machine.
+    pub(super) fn ask_for_stamps(&mut self) -> io::Result<()> {
+        if self.has_code() {
+            stamps::ask_for_stamps(&self.socket)?;
+            self.departure = Some(Departure::default());
+        }
+        Ok(())
     }
 
     /// Sends until the connection ends.
@@ -134,6 +185,7 @@ impl Pump {
             while sent < BURST && self.send_next()? {
                 sent += 1;
             }
+            self.take_stamps()?;
             if sent < BURST {
                 self.sleep()?;
             }
@@ -148,6 +200,11 @@ impl Pump {
         }
         if self.link.poll_send(now) != Room::Now {
             return Ok(false);
+        }
+        if let Some(body) = self.unstamped(now) {
+            self.send(now, body, true)?;
+            self.departure.iter_mut().for_each(Departure::await_all);
+            return Ok(true);
         }
         // What the mirror waits for first: it gets nothing of the stream before that.
         if let Some(packet) = self.kept.poll(now, self.has_code()) {
@@ -176,11 +233,53 @@ impl Pump {
 
     fn send(&mut self, now: Duration, body: DatagramBody, has_more: bool) -> Result<(), Ended> {
         let number = self.link.handle_sent(now, body.sealed_bytes(), has_more);
-        let sealed = self.seals.seal(&Datagram { number, body }).ok_or(Ended::UsedUp)?;
-        if let Err(error) = self.socket.send_to(&sealed, self.mirror) {
+        let datagram = Datagram { number, body };
+        let sealed = self.seals.seal(&datagram).ok_or(Ended::UsedUp)?;
+        let sent = self.socket.send_to(&sealed, self.mirror);
+        if let Some(departure) = &mut self.departure {
+            departure.stamps.handle_sent(now, number, datagram.body);
+        }
+        if let Err(error) = sent {
             // As one that the link has lost. If all fail, no report comes.
             tracing::debug!(%error, "a datagram was not sent");
             self.error = Some(error);
+            self.replace_socket(now)?;
+        }
+        Ok(())
+    }
+
+    /// Takes another socket after a failure, if stamps are read: whether the kernel has counted the
+    /// datagram is not known.
+    fn replace_socket(&mut self, now: Duration) -> Result<(), Ended> {
+        let Some(departure) = &mut self.departure else { return Ok(()) };
+        let socket = super::socket_of(&self.tcp).map_err(Ended::Io)?;
+        stamps::ask_for_stamps(&socket).map_err(Ended::Io)?;
+        self.socket = socket;
+        departure.stamps.handle_socket(now);
+        Ok(())
+    }
+
+    /// Returns a datagram that has not left this machine after its time. The next number is
+    /// recorded with it.
+    fn unstamped(&mut self, now: Duration) -> Option<DatagramBody> {
+        let body = self.departure.as_mut()?.stamps.poll(now)?;
+        match &body {
+            DatagramBody::Data(packet) => self.kept.handle_again(now, packet.sequence),
+            DatagramBody::Repair(_) | DatagramBody::Layer(_) | DatagramBody::Report(_) => {
+                self.kept.handle_other(now);
+            }
+        }
+        Some(body)
+    }
+
+    /// Reads the stamps, and says how much has left this machine.
+    fn take_stamps(&mut self) -> Result<(), Ended> {
+        let Some(departure) = &mut self.departure else { return Ok(()) };
+        while let Some(id) = stamps::next_stamp(&self.socket).map_err(Ended::Io)? {
+            departure.stamps.handle_stamp(id);
+        }
+        if let Some(sent) = departure.advance(self.encoder.covered()) {
+            self.outbox.set_sent(sent);
         }
         Ok(())
     }
@@ -215,6 +314,7 @@ impl Pump {
         self.encoder.handle_quality(now, quality);
         self.status.rate = quality.rate;
         self.status.loss = quality.loss;
+        self.status.residual = self.encoder.residual();
         self.status.trip = self.kept.trip();
         self.datagrams.set_status(Some(self.status));
     }
@@ -236,6 +336,8 @@ impl Pump {
             Room::Full => None,
         };
         let least = now + LEAST_SLEEP;
+        let unstamped = self.departure.as_ref().and_then(|sent| sent.stamps.poll_timeout());
+        let timer = [timer, unstamped].into_iter().flatten().min();
         let timers = [timer.map(|at| at.max(least)), self.link.poll_timeout(), self.silence_ends()];
         let at = timers.into_iter().flatten().min();
         let time = at.map(|at| at.saturating_sub(now));

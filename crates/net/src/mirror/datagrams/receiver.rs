@@ -31,10 +31,21 @@ pub(super) struct Receiver {
     complete: u64,
     /// A report said less than is complete, because too much waits for the disk.
     is_held: bool,
+    /// The time for which datagrams are taken after the end of the connection: those of a relay may
+    /// be under way.
+    lingers: Duration,
+    /// When the stream ends, after the connection has.
+    ends: Option<Duration>,
 }
 
 impl Receiver {
-    pub(super) fn new(seals: Seals, incoming: Arc<Incoming>, tcp: TcpStream, host: IpAddr) -> Self {
+    pub(super) fn new(
+        seals: Seals,
+        incoming: Arc<Incoming>,
+        tcp: TcpStream,
+        host: IpAddr,
+        lingers: Duration,
+    ) -> Self {
         Self {
             seals,
             incoming,
@@ -47,6 +58,8 @@ impl Receiver {
             number: 0,
             complete: 0,
             is_held: false,
+            lingers,
+            ends: None,
         }
     }
 
@@ -76,6 +89,9 @@ impl Receiver {
     /// Rebuilds what is missing, hands on what is complete, and sends a report if it is time.
     pub(super) fn work(&mut self, now: Duration, socket: &UdpSocket) {
         self.hand_on();
+        if self.ends.is_some_and(|ends| ends <= now) {
+            self.end();
+        }
         while let Some(damaged) = self.decoder.take() {
             self.decoder.handle_rebuilt(damaged.rebuild());
             self.hand_on();
@@ -104,12 +120,20 @@ impl Receiver {
 
     /// Returns when there is something to do if nothing arrives.
     pub(super) fn poll_timeout(&self) -> Option<Duration> {
-        self.address.and_then(|_| self.arrivals.poll_timeout())
+        let report = self.address.and_then(|_| self.arrivals.poll_timeout());
+        [report, self.ends].into_iter().flatten().min()
     }
 
-    /// Ends the stream: the connection has ended.
+    /// Records that the connection has ended.
+    pub(super) fn handle_end(&mut self, now: Duration) {
+        self.tcp = None;
+        self.ends = Some(now + self.lingers);
+    }
+
+    /// Ends the stream.
     pub(super) fn end(&mut self) {
         self.tcp = None;
+        self.ends = None;
         self.incoming.end(End::Lost);
     }
 

@@ -8,25 +8,25 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// Wakes a thread from its wait.
 #[derive(Debug)]
-pub(super) struct Waker {
+pub(in super::super) struct Waker {
     event: OwnedFd,
 }
 
 impl Waker {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(in super::super) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { event })
     }
 
     /// Ends the wait, or the next one.
-    pub(super) fn wake(&self) {
+    pub(in super::super) fn wake(&self) {
         // It fails only if it was woken 2⁶⁴ times.
         let _woken = rustix::io::write(&self.event, &1_u64.to_le_bytes());
     }
 
     /// Waits until something happens to one of these sockets, until it is woken, or for a time.
     /// Returns to which something has happened; none after a time or if it was woken.
-    pub(super) fn wait(
+    pub(in super::super) fn wait(
         &self,
         sockets: &[(BorrowedFd<'_>, PollFlags)],
         time: Option<Duration>,
