@@ -16,7 +16,7 @@ use pelago_store::table::TableRead as _;
 use pelago_store::table::fjall::{self, FjallTable};
 use pelago_store::volume::{Volume, VolumeOptions};
 use pelago_wire::Time;
-use pelago_wire::mirror::{GroupKind, GroupPart, Groups, Mirrors as _, RowChange, VolumeFile};
+use pelago_wire::mirror::{GroupKind, GroupPart, Groups, Mirrors as _, RowChange, Via, VolumeFile};
 use tempfile::TempDir;
 
 use crate::harness::program::{Ran, pelago, run, until, wait};
@@ -96,7 +96,7 @@ fn mirror(home: &Home) -> String {
     let id = Volume::open(&primary).unwrap().id();
     fs::create_dir(home.root.join("m")).unwrap();
     let store = MirrorStore::open(&Folder::open(&home.root.join("m")).unwrap()).unwrap();
-    let mut groups = store.offer(id.0, 1, [1; 16]).unwrap();
+    let mut groups = store.offer(id.0, 1, [1; 16], Via::Primary).unwrap();
     let file = |file, name: &str| {
         let bytes = Some(fs::read(primary.join(name)).unwrap());
         GroupPart::File { file, bytes }

@@ -11,17 +11,18 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_store::folder::Folder;
 use pelago_store::rows::MirrorRole;
 use pelago_store::volume::VolumeId;
-use pelago_wire::mirror::{Groups, MirrorSays, Mirrors, OfferRefused, PrimaryRun};
+use pelago_wire::mirror::{Groups, MirrorSays, Mirrors, OfferRefused, PrimaryRun, Via};
 use pelago_wire::{Time, limits};
 
 use crate::server::Server;
 
-use connection::Connection;
+use connection::{Connection, Offered};
 use image::Image;
 use slot::{Folders, Shown, Slot};
 
@@ -44,6 +45,11 @@ mod touched;
 const MIRRORS: &str = "mirrors";
 /// The name of the folder of the spools.
 const SPOOL: &str = "spool";
+
+/// The longest time for which a primary that connects waits for what its relay has sent.
+const TAKEOVER: Duration = Duration::from_secs(3);
+/// The longest time for which a promotion waits for that: the primary and the relay may be lost.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// The mirrors of a folder. Dropping it closes them.
 pub struct MirrorStore {
@@ -169,6 +175,7 @@ impl MirrorStore {
         let slot = self.slots.lock().get(&volume.0).map(Arc::clone);
         let missing = || MirrorError::Missing { volume, path: self.folders.dir.clone() };
         let slot = slot.ok_or_else(missing)?;
+        slot.wait_for_relay(LAST_WORDS);
         // The connection of the primary ends with its next message.
         slot.next_turn();
         let mut state = slot.state.lock();
@@ -204,8 +211,13 @@ impl MirrorStore {
         volume: VolumeId,
         reign: u64,
         run: PrimaryRun,
+        via: Via,
     ) -> Result<Box<dyn Groups>, Refusal> {
         let slot = self.slot(volume)?;
+        match via {
+            Via::Relay => slot.wait_for_primary()?,
+            Via::Primary => slot.wait_for_relay(TAKEOVER),
+        }
         let turn = slot.next_turn();
         let mut state = slot.state.lock();
         if !slot.is_turn(turn) {
@@ -229,10 +241,10 @@ impl MirrorStore {
             }
             Some(_) | None => {}
         }
-        slot.show_connected(true);
+        slot.show_connected(Some(via));
         let ready = slot.message(MirrorSays::Ready);
         drop(state);
-        Ok(Box::new(Connection::new(slot, turn, reign, run, ready)))
+        Ok(Box::new(Connection::new(slot, turn, Offered { reign, run, via }, ready)))
     }
 }
 
@@ -242,11 +254,12 @@ impl Mirrors for MirrorStore {
         volume: [u8; 16],
         reign: u64,
         run: PrimaryRun,
+        via: Via,
     ) -> Result<Box<dyn Groups>, OfferRefused> {
         if reign == 0 {
             return Err(OfferRefused::Failed("a primary has a reign from 1 on".to_owned()));
         }
-        self.connect(VolumeId(volume), reign, run).map_err(|refusal| match refusal {
+        self.connect(VolumeId(volume), reign, run, via).map_err(|refusal| match refusal {
             Refusal::NotPrimary(reign) => OfferRefused::NotPrimary(reign),
             Refusal::Failed(error) => OfferRefused::Failed(error.says()),
         })
@@ -287,6 +300,7 @@ impl<E: Into<MirrorError>> From<E> for Refusal {
 fn status(slot: &Slot) -> MirrorStatus {
     let volume = slot.volume;
     let readers = slot.readers.count();
-    let Shown { reign, number, cut, is_connected, since, promoted, error, .. } = slot.shown();
+    let Shown { reign, number, cut, via, since, promoted, error, .. } = slot.shown();
+    let is_connected = via.is_some();
     MirrorStatus { volume, reign, number, cut, is_connected, since, promoted, readers, error }
 }

@@ -100,7 +100,8 @@ impl<'a> GroupSender<'a> {
             | MirrorSays::Pong
             | MirrorSays::Promoted
             | MirrorSays::Datagrams
-            | MirrorSays::NoDatagrams(_) => {
+            | MirrorSays::NoDatagrams(_)
+            | MirrorSays::RelayKey(_) => {
                 let problem = "the mirror gives another answer to a question".to_owned();
                 Err(SendError::Link(LinkError::Lost(problem)))
             }
@@ -147,7 +148,8 @@ impl<'a> GroupSender<'a> {
             | MirrorSays::Differ(_)
             | MirrorSays::Promoted
             | MirrorSays::Datagrams
-            | MirrorSays::NoDatagrams(_) => {
+            | MirrorSays::NoDatagrams(_)
+            | MirrorSays::RelayKey(_) => {
                 let problem =
                     format!("the mirror gives another answer to group {}", self.next.number);
                 Err(SendError::Link(LinkError::Lost(problem)))

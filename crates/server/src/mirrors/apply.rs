@@ -125,7 +125,8 @@ impl Applier {
             | GroupPart::Blocks(_)
             | GroupPart::Ping
             | GroupPart::HandOver
-            | GroupPart::Datagrams => Ok(()),
+            | GroupPart::Datagrams
+            | GroupPart::RelayKey => Ok(()),
         }
     }
 
@@ -359,7 +360,8 @@ pub(super) fn check(image: &Image, part: &GroupPart) -> Result<(), MirrorError> 
         | GroupPart::Blocks(_)
         | GroupPart::Ping
         | GroupPart::HandOver
-        | GroupPart::Datagrams => Ok(()),
+        | GroupPart::Datagrams
+        | GroupPart::RelayKey => Ok(()),
     }
 }
 

@@ -10,7 +10,7 @@ use pelago_store::rows::{MirrorRole, MirrorRow};
 use pelago_store::spool::{GroupSum, SpoolHead, SpooledGroup};
 use pelago_wire::Time;
 use pelago_wire::mirror::{
-    GroupKind, GroupPart, GroupState, Groups, MirrorSays, PrimaryRun, VolumeFile,
+    GroupKind, GroupPart, GroupState, Groups, MirrorSays, PrimaryRun, Via, VolumeFile,
 };
 
 use super::apply::{Applier, check};
@@ -25,9 +25,18 @@ pub(super) struct Connection {
     turn: u64,
     reign: u64,
     run: PrimaryRun,
+    via: Via,
     ready: GroupState,
     group: Option<OpenGroup>,
     has_failed: bool,
+}
+
+/// The offer of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offered {
+    pub(super) reign: u64,
+    pub(super) run: PrimaryRun,
+    pub(super) via: Via,
 }
 
 /// A group that has begun.
@@ -52,11 +61,11 @@ impl Connection {
     pub(super) const fn new(
         slot: Arc<Slot>,
         turn: u64,
-        reign: u64,
-        run: PrimaryRun,
+        offered: Offered,
         ready: GroupState,
     ) -> Self {
-        Self { slot, turn, reign, run, ready, group: None, has_failed: false }
+        let Offered { reign, run, via } = offered;
+        Self { slot, turn, reign, run, via, ready, group: None, has_failed: false }
     }
 
     fn take_part(
@@ -73,6 +82,7 @@ impl Connection {
             GroupPart::Ping => Err(MirrorError::Unfit("a ping within a group")),
             GroupPart::HandOver => self.hand_over(state).map(Some),
             GroupPart::Datagrams => Err(MirrorError::Unfit("a late question for datagrams")),
+            GroupPart::RelayKey => Err(MirrorError::Unfit("a question for the key of a relay")),
             GroupPart::Abort => self.abort(state).map(|()| None),
             GroupPart::Begin { number, kind, cut } => {
                 self.begin(state, number, kind)?;
@@ -295,6 +305,9 @@ impl Groups for Connection {
         if !slot.is_turn(self.turn) || self.has_failed {
             return Err(MirrorError::Superseded.says());
         }
+        if self.via == Via::Relay {
+            slot.note_relayed();
+        }
         let part = GroupPart::decode(body).map_err(MirrorError::from);
         let error = match part.and_then(|part| self.take_part(&mut state, part, body)) {
             Ok(answer) => return Ok(answer),
@@ -314,7 +327,11 @@ impl Groups for Connection {
         if !slot.is_turn(self.turn) {
             return Err(MirrorError::Superseded.says());
         }
-        slot.carry_out(&mut state).map_err(|error| {
+        let carried_out = slot.carry_out(&mut state);
+        if self.via == Via::Relay {
+            slot.note_relayed();
+        }
+        carried_out.map_err(|error| {
             self.has_failed = true;
             slot.show_error(&error);
             error.says()
@@ -328,7 +345,7 @@ impl Drop for Connection {
         let mut state = slot.state.lock();
         if slot.is_turn(self.turn) {
             self.give_up(&mut state);
-            slot.show_connected(false);
+            slot.show_connected(None);
         }
     }
 }

@@ -23,6 +23,9 @@ pub enum MirrorError {
     /// A file or folder beside the mirrors cannot be opened or changed.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// A relay offers the groups of a primary that is connected itself.
+    #[error("the primary itself is connected to the mirror")]
+    HasPrimary,
     /// The spool cannot be written or read.
     #[error(transparent)]
     Spool(#[from] SpoolError),
@@ -166,9 +169,11 @@ impl MirrorError {
             Self::Malformed(_) | Self::Unfit(_) | Self::Ids { .. } | Self::OtherVolume { .. } => {
                 Kind::Invalid
             }
-            Self::InUse { .. } | Self::TooMany | Self::NoRoom { .. } | Self::Superseded => {
-                Kind::Busy
-            }
+            Self::InUse { .. }
+            | Self::TooMany
+            | Self::NoRoom { .. }
+            | Self::HasPrimary
+            | Self::Superseded => Kind::Busy,
             Self::Folder(_)
             | Self::Spool(_)
             | Self::Table { .. }

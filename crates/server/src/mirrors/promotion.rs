@@ -39,7 +39,7 @@ impl Slot {
         state.spool.clear()?;
         let cut = self.shown().cut;
         self.show(|shown| shown.promoted = Some(reign));
-        self.show_connected(false);
+        self.show_connected(None);
         tracing::warn!(%volume, reign, "the mirror is the primary of its volume from now on");
         Ok(Promoted { volume, reign, number, cut, path })
     }

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pelago_store::clock;
@@ -12,7 +13,7 @@ use pelago_store::rows::{MirrorRole, MirrorRow};
 use pelago_store::spool::{Spool, SpooledGroup};
 use pelago_store::volume::VolumeId;
 use pelago_wire::Time;
-use pelago_wire::mirror::{GroupKind, GroupState, MirrorSays, PrimaryRun};
+use pelago_wire::mirror::{GroupKind, GroupState, MirrorSays, PrimaryRun, Via};
 
 use super::apply::{Applier, carry_out};
 use super::error::MirrorError;
@@ -20,6 +21,13 @@ use super::image::Image;
 use super::promoted;
 use super::readers::{ListenForReaders, Readers};
 use super::touched::touched;
+
+/// The time without a part of a relay after which nothing more is on its way.
+const QUIET: Duration = Duration::from_secs(1);
+/// The longest time for which a relay waits for the end of its primary's own connection.
+const HANDOVER: Duration = Duration::from_secs(2);
+/// The time between two looks at a connection.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The folders of a server of mirrors.
 pub(super) struct Folders {
@@ -42,6 +50,8 @@ pub(super) struct Slot {
     pub(super) readers: Readers,
     /// A leaf lock.
     shown: Mutex<Shown>,
+    /// When a relay has sent something. A leaf lock.
+    relayed: Mutex<Option<Instant>>,
 }
 
 /// The mirror, and the group and copy that are on their way to it.
@@ -71,7 +81,8 @@ pub(super) struct Shown {
     pub(super) run: PrimaryRun,
     pub(super) number: u64,
     pub(super) cut: Option<Time>,
-    pub(super) is_connected: bool,
+    /// The other end of the connection, if there is one.
+    pub(super) via: Option<Via>,
     pub(super) since: Option<Time>,
     pub(super) promoted: Option<u64>,
     pub(super) error: Option<String>,
@@ -95,6 +106,7 @@ impl Slot {
             }),
             readers: Readers::default(),
             shown: Mutex::new(Shown { promoted, ..Shown::default() }),
+            relayed: Mutex::default(),
         })
     }
 
@@ -131,12 +143,49 @@ impl Slot {
         self.show(|shown| shown.error = Some(error.says()));
     }
 
-    /// Shows whether the primary is connected.
-    pub(super) fn show_connected(&self, is_connected: bool) {
+    /// Shows who is connected, if anybody is.
+    pub(super) fn show_connected(&self, via: Option<Via>) {
+        if via == Some(Via::Relay) {
+            self.note_relayed();
+        }
         self.show(|shown| {
-            shown.is_connected = is_connected;
+            shown.via = via;
             shown.since = Some(clock::now());
         });
+    }
+
+    /// Records that a relay has sent something.
+    pub(super) fn note_relayed(&self) {
+        *self.relayed.lock() = Some(Instant::now());
+    }
+
+    /// Waits until nothing more comes from the relay that is connected, if one is: the primary and
+    /// the relay may be lost, and what they have promised is on its way.
+    pub(super) fn wait_for_relay(&self, most: Duration) {
+        let deadline = Instant::now() + most;
+        while self.shown().via == Some(Via::Relay) && Instant::now() < deadline {
+            let quiet = self.relayed.lock().map(|last| last.elapsed());
+            // While a group is carried out, others wait in the connection.
+            if quiet.is_none_or(|quiet| quiet >= QUIET) && self.state.try_lock().is_some() {
+                return;
+            }
+            std::thread::sleep(PATIENCE);
+        }
+    }
+
+    /// Waits for the end of the connection of the primary, which uses a relay from now on.
+    ///
+    /// # Errors
+    /// [`MirrorError::HasPrimary`] if it does not end.
+    pub(super) fn wait_for_primary(&self) -> Result<(), MirrorError> {
+        let deadline = Instant::now() + HANDOVER;
+        while self.shown().via == Some(Via::Primary) {
+            if Instant::now() >= deadline {
+                return Err(MirrorError::HasPrimary);
+            }
+            std::thread::sleep(PATIENCE);
+        }
+        Ok(())
     }
 
     fn show_row(&self, row: &MirrorRow, cut: Option<Time>) {

@@ -36,6 +36,7 @@ pub(super) fn touched(image: &Image, spool: &mut Spool) -> Result<GroupTouches, 
             | GroupPart::Blocks(_)
             | GroupPart::Ping
             | GroupPart::Datagrams
+            | GroupPart::RelayKey
             | GroupPart::HandOver => {}
         }
         if things.are_all || things.nodes.len() + things.names.len() > limits::GROUP_RECALLS {

@@ -19,7 +19,7 @@ use pelago_store::key::{self, Key};
 use pelago_store::volume::{Volume, VolumeError, VolumeId};
 use pelago_wire::mirror::{
     GroupKind, GroupPart, Groups, LinkError, MirrorLink as _, MirrorSays, Mirrors, OfferRefused,
-    RowChange, VolumeFile,
+    RowChange, Via, VolumeFile,
 };
 use pelago_wire::{Generation, Handle, InodeId, SiteToken};
 
@@ -88,11 +88,11 @@ impl World {
     }
 
     fn offer(&self, reign: u64) -> Box<dyn Groups> {
-        self.store().offer(self.primary.id(), reign, RUN).unwrap()
+        self.store().offer(self.primary.id(), reign, RUN, Via::Primary).unwrap()
     }
 
     fn refused(&self, reign: u64) -> OfferRefused {
-        self.store().offer(self.primary.id(), reign, RUN).err().unwrap()
+        self.store().offer(self.primary.id(), reign, RUN, Via::Primary).err().unwrap()
     }
 
     /// Changes the primary. Returns its new state, and the group that brings the mirror there.
@@ -375,7 +375,7 @@ fn a_group_that_does_not_fit_ends_the_connection() {
         assert!(failed, "{number}");
         assert!(groups.take(&GroupPart::Ping.encode().unwrap()).is_err());
     }
-    let mut other_run = world.store().offer(world.primary.id(), 1, [8; 16]).unwrap();
+    let mut other_run = world.store().offer(world.primary.id(), 1, [8; 16], Via::Primary).unwrap();
     assert!(other_run.take(&change[0]).is_err());
     drop(other_run);
     world.expect_mirror(&world.first.clone());
@@ -385,14 +385,14 @@ fn a_group_that_does_not_fit_ends_the_connection() {
 fn a_copy_that_is_not_completed_leaves_the_mirror_as_it_is() {
     let mut world = World::with_mirror();
     let (state, _) = world.change(3);
-    let mut groups = world.store().offer(world.primary.id(), 1, [8; 16]).unwrap();
+    let mut groups = world.store().offer(world.primary.id(), 1, [8; 16], Via::Primary).unwrap();
     let parts = changes(&State::default(), &state);
     send(&mut *groups, &group(1, GroupKind::Copy, &parts));
     drop(groups);
     assert!(!world.path().with_extension("copy").exists());
     world.expect_mirror(&world.first.clone());
     // One that is completed takes its place, with what the completion adds.
-    let mut groups = world.store().offer(world.primary.id(), 1, [8; 16]).unwrap();
+    let mut groups = world.store().offer(world.primary.id(), 1, [8; 16], Via::Primary).unwrap();
     let first = changes(&State::default(), &world.first);
     send(&mut *groups, &group(1, GroupKind::Copy, &first));
     groups.carry_out().unwrap();
@@ -436,7 +436,7 @@ fn a_folder_has_one_keeper_and_only_its_mirrors_are_promoted() {
     assert!(matches!(world.promote(), Err(MirrorError::Missing { .. })));
     // The copy of another volume.
     let other = VolumeId([9; 16]);
-    let mut groups = world.store().offer(other.0, 1, RUN).unwrap();
+    let mut groups = world.store().offer(other.0, 1, RUN, Via::Primary).unwrap();
     let bodies = group(1, GroupKind::Copy, &parts);
     assert!(bodies.iter().any(|body| groups.take(body).is_err()));
     drop(groups);

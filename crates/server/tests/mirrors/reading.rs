@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use pelago_server::MirrorError;
-use pelago_wire::mirror::Mirrors as _;
+use pelago_wire::mirror::{Mirrors as _, Via};
 use pelago_wire::{
     Code, Context, Entry, NewMode, OpenFlags, Recalled, Reply, Request, SessionId, SetAttr,
     Touched, XattrFlags,
@@ -364,7 +364,7 @@ fn a_copy_that_replaces_the_mirror_is_read_after_it() {
     });
     drop(reading.groups);
     let store = reading.world.store();
-    let mut groups = store.offer(reading.world.primary.id(), 1, [9; 16]).unwrap();
+    let mut groups = store.offer(reading.world.primary.id(), 1, [9; 16], Via::Primary).unwrap();
     send_all(&mut *groups, 1, &state);
     assert_eq!(read(&reader, "small").err(), Some(Code::Unavailable));
     let after = store.reader(reading.world.id()).unwrap();

@@ -14,7 +14,7 @@ use pelago_store::folder::Folder;
 use pelago_store::volume::{Volume, VolumeId};
 use pelago_wire::mirror::{
     CloseLink, ComparedBlocks, ComparedRange, GroupKind, GroupPart, GroupState, Groups, LinkError,
-    MirrorLink, MirrorSays, Mirrors as _, OfferRefused,
+    MirrorLink, MirrorSays, Mirrors as _, OfferRefused, Via,
 };
 use pelago_wire::{Generation, Handle, InodeId, Name, OpenFlags, RenameFlags, Request, SetAttr};
 
@@ -125,7 +125,8 @@ impl Pair {
                 *store = Some(MirrorStore::open(&dir).unwrap());
             }
             drop(traffic);
-            let offered = store.as_ref().unwrap().offer(volume.0, offer.reign, offer.run);
+            let offered =
+                store.as_ref().unwrap().offer(volume.0, offer.reign, offer.run, Via::Primary);
             let groups = offered.map_err(|error| match error {
                 OfferRefused::Failed(why) => LinkError::Lost(why),
                 OfferRefused::NotPrimary(reign) => panic!("it is promoted, with reign {reign}"),
