@@ -50,6 +50,8 @@ pub struct Ancestors {
     /// True if the first one is the root of the volume; else those above it are at another site, or
     /// they are too many.
     pub is_complete: bool,
+    /// True if they are too many.
+    pub has_more: bool,
 }
 
 impl Shard {
@@ -240,11 +242,11 @@ fn climb(shard: &Shard, dir: InodeId) -> Result<Ancestors, Error> {
     let mut locked = shard.lock();
     for _ in 0..limits::CLIMB_STEPS {
         if here == InodeId::ROOT {
-            return Ok(Ancestors::new(upwards, true));
+            return Ok(Ancestors::new(upwards, Top::Root));
         }
         here = match locked.parent_of(here) {
             Err(error) if error.code == Code::Elsewhere => {
-                return Ok(Ancestors::new(upwards, false));
+                return Ok(Ancestors::new(upwards, Top::OtherSite));
             }
             parent => parent?,
         };
@@ -256,7 +258,7 @@ fn climb(shard: &Shard, dir: InodeId) -> Result<Ancestors, Error> {
         here = match stored::first_name_of(&*shard.table, here)? {
             Some((parent, _, _)) => parent,
             None if shard.without_a_name() == Code::Elsewhere => {
-                return Ok(Ancestors::new(upwards, false));
+                return Ok(Ancestors::new(upwards, Top::OtherSite));
             }
             None => return Err(Code::Stale.into()),
         };
@@ -266,15 +268,27 @@ fn climb(shard: &Shard, dir: InodeId) -> Result<Ancestors, Error> {
         }
         upwards.push(here);
         if upwards.len() == ANCESTORS {
-            return Ok(Ancestors::new(upwards, false));
+            return Ok(Ancestors::new(upwards, Top::Unknown));
         }
     }
-    Ok(Ancestors::new(upwards, true))
+    Ok(Ancestors::new(upwards, Top::Root))
+}
+
+/// The end of a climb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Top {
+    /// The root of the volume.
+    Root,
+    /// A directory whose parent is at another site.
+    OtherSite,
+    /// A directory below too many others.
+    Unknown,
 }
 
 impl Ancestors {
-    fn new(mut upwards: Vec<InodeId>, is_complete: bool) -> Self {
+    fn new(mut upwards: Vec<InodeId>, top: Top) -> Self {
         upwards.reverse();
-        Self { dirs: upwards, is_complete }
+        let is_complete = top == Top::Root;
+        Self { dirs: upwards, is_complete, has_more: top == Top::Unknown }
     }
 }

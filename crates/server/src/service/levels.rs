@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pelago_data::{OpError, OpenKey};
-use pelago_wire::{Code, Description, Effect, Error, Handle, InodeId, Level, Reply, xattr};
+use pelago_meta::shard::Ancestors;
+use pelago_wire::{Code, Description, Effect, Error, Handle, Level, Reply, xattr};
 
 use super::execute::Executor;
 use super::{Dispatcher, ErrorReport, OpResult, Outcome};
@@ -124,7 +125,7 @@ impl Executor<'_> {
             }
             let moves = placement.directory_moves;
             let above = placement.dirs.iter().map(|dir| match shard.ancestors(*dir, moves) {
-                Ok(ancestors) => self.nearest_level(&ancestors.dirs),
+                Ok(ancestors) => self.nearest_level(&ancestors),
                 Err(error) => Err(error),
             });
             let strongest =
@@ -138,14 +139,16 @@ impl Executor<'_> {
         Err(Code::Busy.into())
     }
 
-    /// Returns the level of the last of these folders that has one.
-    fn nearest_level(&self, dirs: &[InodeId]) -> Result<Level, Error> {
-        for dir in dirs.iter().rev() {
+    /// Returns the level of the last of these folders that has one. If more folders above are not
+    /// looked at, theirs may be the strongest: a program waits too long rather than not long
+    /// enough.
+    fn nearest_level(&self, ancestors: &Ancestors) -> Result<Level, Error> {
+        for dir in ancestors.dirs.iter().rev() {
             if let Some(level) = self.level_set_for(Handle::own(*dir))? {
                 return Ok(level);
             }
         }
-        Ok(Level::Local)
+        Ok(if ancestors.has_more { Level::Remote } else { Level::Local })
     }
 
     fn level_set_for(&self, node: Handle) -> Result<Option<Level>, Error> {

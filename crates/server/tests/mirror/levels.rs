@@ -141,6 +141,31 @@ fn a_level_is_that_of_the_nearest_folder() {
     drop(closed);
 }
 
+/// The folders above a file are looked at up to a limit. Beyond it the strongest level counts.
+#[test]
+fn a_sync_waits_for_the_mirror_if_too_many_folders_are_above_its_file() {
+    let world = World::with(options());
+    let server = &world.server;
+    world.mirrored();
+    let (_, above) = create(server, ROOT, "above").unwrap();
+    set_level(server, &ADMIN, lookup(server, ROOT, "above").unwrap().handle, "local").unwrap();
+    let mut dir = ROOT;
+    for _ in 0..2_100 {
+        dir = make_dir(server, dir, "d");
+    }
+    let (_, below) = create(server, dir, "below").unwrap();
+    world.mirrored();
+    let gate = gate(&world);
+    let closed = gate.lock();
+    write(server, above, 0, b"bytes").unwrap();
+    write(server, below, 0, b"bytes").unwrap();
+    assert!(has_reply(&begin_sync(server, above)));
+    let waits = begin_sync(server, below);
+    assert!(!has_reply(&waits));
+    drop(closed);
+    waits.recv_timeout(DEADLINE).unwrap().unwrap();
+}
+
 #[test]
 fn only_root_and_the_user_of_the_volume_set_a_level_that_there_is() {
     let world = World::with(options());
