@@ -150,8 +150,6 @@ struct TakenCut {
     at: Time,
     /// The same time, by the clock that no one sets.
     since: Instant,
-    /// About the bytes of its changes.
-    bytes: u64,
 }
 
 /// The number of a group commit, from 1.
@@ -292,10 +290,9 @@ impl Mirror {
         let Ok(rows) = parts.shard.cut(|| parts.opens.changes().cut()) else { return };
         assert!(state.cut.is_none(), "one cut is sent at a time");
         state.under_way = rows.changed.risk();
-        let bytes = state.under_way.bytes + parts.opens.changes().risk().bytes;
         let at = clock::now();
         let since = Instant::now();
-        state.cut = Some(TakenCut { rows, commit, has_all, at, since, bytes });
+        state.cut = Some(TakenCut { rows, commit, has_all, at, since });
         state.wants_cut = false;
         state.wants_empty_cut = false;
         self.changed.notify_all();
@@ -334,10 +331,10 @@ impl Mirror {
         Ok(true)
     }
 
-    /// Records that the mirror has a cut.
-    fn record_mirrored(&self, cut: &TakenCut) {
-        let TakenCut { commit, has_all, at, since, bytes, .. } = cut;
-        self.backlog.sent(*bytes, since.elapsed());
+    /// Records that the mirror has a cut, of which so many bytes were sent.
+    fn record_mirrored(&self, cut: &TakenCut, bytes: u64) {
+        let TakenCut { commit, has_all, at, since, .. } = cut;
+        self.backlog.sent(bytes, since.elapsed());
         let mut state = self.state.lock();
         if *has_all {
             state.mirrored = state.mirrored.max(commit.0);

@@ -35,6 +35,16 @@ pub(super) enum SendError {
     GivenUp,
 }
 
+impl SendError {
+    /// Returns whether the connection goes on: the mirror knows that the group is given up.
+    pub(super) const fn leaves_connection(&self) -> bool {
+        match self {
+            Self::Primary(_) | Self::File(_) | Self::GivenUp => true,
+            Self::Link(_) | Self::Mirror(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -91,7 +91,7 @@ impl<'a> Sender<'a> {
             };
             match sent {
                 Ok(()) => {}
-                Err(error @ (SendError::Primary(_) | SendError::File(_) | SendError::GivenUp)) => {
+                Err(error) if error.leaves_connection() => {
                     tracing::warn!(%error, "a group for the mirror is cut again");
                     self.mirror.note_unread();
                     if !self.mirror.pause(PAUSE) {
@@ -144,7 +144,7 @@ impl<'a> Sender<'a> {
             self.send_copy(&mut group, &snapshot)?;
             Ok(files)
         });
-        self.finish(group, next, copied)
+        self.finish(group, next, copied).map(drop)
     }
 
     /// Finds what the mirror has otherwise than the volume, and sends that and what changed
@@ -163,10 +163,11 @@ impl<'a> Sender<'a> {
             Ok((files, cut)) => (Ok(files), Some(cut)),
             Err(error) => (Err(error), None),
         };
-        let sent = self.finish(group, next, sent);
+        // Most of them were sent before the cut, so they do not tell the rate of the line.
+        let sent = self.finish(group, next, sent).map(|_| 0);
         match taken {
             Some(cut) => self.record(cut, sent).map(drop),
-            None => sent,
+            None => sent.map(drop),
         }
     }
 
@@ -290,13 +291,14 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Records the result of sending a cut. Returns its rows, which are those of the mirror.
-    fn record(&self, cut: TakenCut, sent: Result<(), SendError>) -> Result<Snapshot, SendError> {
+    /// Records the result of sending a cut: the number of bytes. Returns its rows, which are those
+    /// of the mirror.
+    fn record(&self, cut: TakenCut, sent: Result<u64, SendError>) -> Result<Snapshot, SendError> {
         match sent {
-            Ok(()) => {
+            Ok(bytes) => {
                 self.mirror.parts.opens.changes().finish_cut();
                 self.mirror.set_phase(MirrorPhase::Follows);
-                self.mirror.record_mirrored(&cut);
+                self.mirror.record_mirrored(&cut, bytes);
                 Ok(cut.rows.snapshot)
             }
             Err(error) => {
@@ -306,12 +308,13 @@ impl<'a> Sender<'a> {
         }
     }
 
+    /// Returns the number of bytes that were sent.
     fn send_rows_and_content(
         &mut self,
         link: &mut dyn MirrorLink,
         cut: &RowCut,
         at: Time,
-    ) -> Result<(), SendError> {
+    ) -> Result<u64, SendError> {
         let parts = &self.mirror.parts;
         // More has changed than is kept, so neither rows nor content of this cut are complete.
         if cut.changed.risk().has_more || parts.opens.changes().has_more() {
@@ -321,7 +324,7 @@ impl<'a> Sender<'a> {
         let contents = parts.opens.changes().files_of_cut();
         let is_empty = cut.changed.is_empty() && contents.is_empty() && !self.files_changed()?;
         if is_empty && self.course.follows() {
-            return Ok(());
+            return Ok(0);
         }
         parts.opens.sync_contents(&contents)?;
         self.mirror.wait_until_safe(cut)?;
@@ -331,15 +334,16 @@ impl<'a> Sender<'a> {
         self.finish(group, next, sent)
     }
 
-    /// Ends a group, or gives it up.
+    /// Ends a group, or gives it up. Returns the number of its bytes.
     fn finish(
         &mut self,
         group: GroupSender<'_>,
         next: Next,
         sent: Result<Files, SendError>,
-    ) -> Result<(), SendError> {
+    ) -> Result<u64, SendError> {
         match sent {
             Ok(files) => {
+                let bytes = group.sent();
                 let state = group.end()?;
                 if !self.course.confirm(state.number) {
                     let problem = format!("the mirror has group {}", state.number);
@@ -347,14 +351,14 @@ impl<'a> Sender<'a> {
                 }
                 tracing::debug!(number = next.number, kind = ?next.kind, "the mirror has a group");
                 self.files.extend(files);
-                Ok(())
+                Ok(bytes)
             }
-            Err(error @ (SendError::Primary(_) | SendError::File(_) | SendError::GivenUp)) => {
+            Err(error) if error.leaves_connection() => {
                 group.abort()?;
                 self.course.gave_up();
                 Err(error)
             }
-            Err(error @ (SendError::Link(_) | SendError::Mirror(_))) => Err(error),
+            Err(error) => Err(error),
         }
     }
 

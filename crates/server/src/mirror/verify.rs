@@ -6,34 +6,30 @@
 //! if it never stood still. The questions are those of a resync, in a group that is given up, so
 //! nothing changes at the mirror.
 
-use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
-use pelago_data::ContentKey;
 use pelago_store::content::FileAccess;
-use pelago_store::key::Key;
 use pelago_store::report::{content_failed, table_failed};
-use pelago_wire::{InodeId, Time};
+use pelago_wire::Time;
 
 use super::Mirror;
 use super::group::SendError;
 use super::resync::{Comparing, KnownFile};
 use crate::digests::content_of;
+use names::{NAMES, add_name};
+use waiting::{SLICE_FILES, Tried, Waiting};
+
+mod names;
+mod waiting;
 
 /// Blocks that are compared in one slice: groups wait for it, some tenths of a second.
 const SLICE_BLOCKS: u64 = 32;
 /// Blocks in one question, as in a resync.
 const ASKED_BLOCKS: u64 = 16;
-/// Content files of one slice: each takes a question, sixteen of which are under way at once.
-const SLICE_FILES: usize = 64;
 /// How often a file is compared that changes meanwhile, or that one end cannot read.
 const TRIES: u32 = 3;
 /// The most files that wait for another try. More are named as if they always changed.
 const WAITING: usize = 1 << 16;
-/// The most names of each list of a result.
-const NAMES: usize = 1000;
-/// The most folders above a name.
-const DEPTH: usize = 4096;
 
 /// The state or result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,8 +56,8 @@ pub(super) struct Verification {
     /// What differs is sent again.
     repairs: bool,
     stage: Stage,
-    /// Files that have changed meanwhile.
-    again: VecDeque<Tried>,
+    /// Files that are compared later.
+    waiting: Waiting,
     result: Verified,
 }
 
@@ -71,22 +67,8 @@ enum Stage {
     Rows,
     /// Content files are compared, those of the rows from this key on.
     Contents { from: Vec<u8> },
-    /// Files that have changed meanwhile are compared again.
-    Again,
-}
-
-/// A content file, and the blocks of it that are compared next.
-#[derive(Debug, Clone)]
-struct Tried {
-    key: ContentKey,
-    row_key: Vec<u8>,
-    first: u64,
-    /// How often it has changed meanwhile.
-    tries: u32,
-    /// How often the comparison has failed, of this file or of another one in the same slice.
-    failures: u32,
-    /// The group that the mirror had when it was tried. Before the next one it has still changed.
-    tried_at: Option<u64>,
+    /// The files that wait are compared.
+    Waiting,
 }
 
 /// Rows that differ.
@@ -116,17 +98,35 @@ pub(super) enum Step {
     Ended,
 }
 
-/// A range of blocks of a file that is being compared.
-struct Slice {
-    tried: Tried,
-    known: KnownFile,
-    blocks: Range<u64>,
+/// A file of a slice.
+enum InSlice {
+    /// These blocks of it are compared.
+    Asked { known: KnownFile, blocks: Range<u64> },
+    /// It is not compared now, for this reason.
+    NotAsked(Outcome),
+}
+
+/// The outcome of a slice for one of its files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// The slice had no room for its blocks.
+    NoRoom,
+    /// It was removed.
+    Gone,
+    /// It has changed meanwhile.
+    Changed,
+    /// The mirror has other bytes; it has this size here.
+    Differs { size: u64 },
+    /// It is equal so far; the next blocks are those from this one on.
+    GoesOn { first: u64 },
+    /// It is equal, and has this size.
+    Equal { size: u64 },
 }
 
 impl Verification {
     pub(super) fn new(repairs: bool) -> Self {
         let result = Verified::default();
-        Self { repairs, stage: Stage::Rows, again: VecDeque::new(), result }
+        Self { repairs, stage: Stage::Rows, waiting: Waiting::default(), result }
     }
 
     /// Returns whether the rows of the next cut are to be compared.
@@ -164,42 +164,26 @@ impl Verification {
         add_name(&mut self.result.differing, mirror, row_key);
     }
 
-    /// Returns whether it waits for nothing but a group.
-    pub(super) fn waits_for_group(&self, group: u64) -> bool {
-        let is_tried = |tried: &Tried| tried.tried_at == Some(group);
-        matches!(self.stage, Stage::Again)
-            && !self.again.is_empty()
-            && self.again.iter().all(is_tried)
+    /// Returns whether it waits for nothing but a group, if the mirror has this one.
+    pub(super) fn waits_for_group(&mut self, group: u64) -> bool {
+        self.waiting.note_group(group);
+        let is_scanned = matches!(self.stage, Stage::Waiting);
+        is_scanned && self.waiting.due() == 0 && self.waiting.len() > 0
     }
 
     /// Returns the next content files that are to be compared; none if all that is left has been
     /// tried since this group.
     fn next_files(&mut self, mirror: &Mirror, group: u64) -> Result<Vec<Tried>, SendError> {
-        let is_due = |tried: &Tried| tried.tried_at != Some(group);
-        let due = self.again.iter().filter(|tried| is_due(tried)).take(SLICE_FILES).count();
+        self.waiting.note_group(group);
         let is_scanning = matches!(self.stage, Stage::Contents { .. });
         // Those that wait are few: they are tried again when they fill a slice.
-        if due < SLICE_FILES && is_scanning {
+        if self.waiting.due() < SLICE_FILES && is_scanning {
             let files = self.scan(mirror)?;
             if !files.is_empty() {
                 return Ok(files);
             }
         }
-        let mut files = Vec::new();
-        for tried in std::mem::take(&mut self.again) {
-            // After a failure alone, so that the file which fails is found.
-            let fits = match files.first() {
-                None => true,
-                Some(Tried { failures: 1.., .. }) => false,
-                Some(_) => tried.failures == 0 && files.len() < SLICE_FILES,
-            };
-            if fits && is_due(&tried) {
-                files.push(tried);
-            } else {
-                self.again.push_back(tried);
-            }
-        }
-        Ok(files)
+        Ok(self.waiting.take())
     }
 
     /// Returns the content files of the next rows.
@@ -213,74 +197,13 @@ impl Verification {
                 return ControlFlow::Break(());
             }
             if let Some(key) = content_of(row_key, value) {
-                let row_key = row_key.to_vec();
-                let tried = Tried { key, row_key, first: 0, tries: 0, failures: 0, tried_at: None };
-                files.push(tried);
+                files.push(Tried::new(key, row_key.to_vec()));
             }
             ControlFlow::Continue(())
         });
         scanned.map_err(|error| table_failed("verifying the mirror", &error))?;
-        self.stage = next.map_or(Stage::Again, |from| Stage::Contents { from });
+        self.stage = next.map_or(Stage::Waiting, |from| Stage::Contents { from });
         Ok(files)
-    }
-
-    /// Has a file that has changed compared again, from its start, after the next group.
-    fn retry(&mut self, mirror: &Mirror, tried: Tried, group: u64) {
-        let tries = tried.tries + 1;
-        match tries < TRIES && self.again.len() < WAITING {
-            true => {
-                self.again.push_back(Tried { first: 0, tries, tried_at: Some(group), ..tried });
-            }
-            false => add_name(&mut self.result.changing, mirror, &tried.row_key),
-        }
-    }
-
-    /// Has the files of a slice that failed compared again, one by one; one that fails each time
-    /// differs, as far as anybody can tell.
-    fn note_failure(&mut self, mirror: &Mirror, files: Vec<Tried>) {
-        for tried in files {
-            let failures = tried.failures + 1;
-            match failures < TRIES {
-                true => self.again.push_front(Tried { failures, ..tried }),
-                false => self.note_difference(mirror, &tried.row_key),
-            }
-        }
-    }
-
-    /// Opens the files, and takes the blocks of each that are compared in this slice.
-    fn slices(
-        &mut self,
-        mirror: &Mirror,
-        files: Vec<Tried>,
-        group: u64,
-    ) -> Result<Vec<Slice>, SendError> {
-        let mut left = SLICE_BLOCKS;
-        let mut slices = Vec::new();
-        for mut tried in files {
-            if left == 0 {
-                self.again.push_front(tried);
-                continue;
-            }
-            if mirror.parts.opens.changes().is_changed(tried.key) {
-                self.retry(mirror, tried, group);
-                continue;
-            }
-            let (ino, generation) = tried.key;
-            let opened = mirror.parts.content.open_file(ino, generation, FileAccess::Read);
-            // It may have been removed.
-            let Some(file) = opened.map_err(|error| content_failed(&error))? else { continue };
-            let known = KnownFile::new(tried.key, file)?;
-            if known.blocks() < tried.first {
-                // It was cut meanwhile.
-                tried.first = 0;
-            }
-            // The block beyond the end is empty at the mirror too, unless its file is longer.
-            let end = known.blocks() + 1;
-            let until = end.min(tried.first + left.min(ASKED_BLOCKS));
-            left -= until - tried.first;
-            slices.push(Slice { blocks: tried.first..until, tried, known });
-        }
-        Ok(slices)
     }
 
     /// Compares some content files. `group`: the last one that the mirror has.
@@ -295,70 +218,157 @@ impl Verification {
         }
         let files = self.next_files(mirror, group)?;
         if files.is_empty() {
-            return Ok(match self.again.is_empty() {
-                true => Step::Ended,
-                false => Step::WaitsForGroup,
+            return Ok(match self.waiting.len() {
+                0 => Step::Ended,
+                _ => Step::WaitsForGroup,
             });
         }
-        let attempted = files.clone();
-        let waiting = self.again.clone();
-        let compared = self.compare(mirror, comparing, files, group);
-        if compared.is_err() {
-            self.again = waiting;
-            self.note_failure(mirror, attempted);
+        match compare(mirror, comparing, &files) {
+            Ok(outcomes) => {
+                // Those that are compared next stay in their order.
+                for (tried, outcome) in files.into_iter().zip(outcomes).rev() {
+                    self.record(mirror, tried, outcome, group);
+                }
+                Ok(Step::GoesOn)
+            }
+            Err(error) => {
+                self.note_failure(mirror, files);
+                Err(error)
+            }
         }
-        compared.map(|()| Step::GoesOn)
     }
 
-    fn compare(
-        &mut self,
-        mirror: &Mirror,
-        comparing: &mut Comparing<'_, '_>,
-        files: Vec<Tried>,
-        group: u64,
-    ) -> Result<(), SendError> {
-        let slices = self.slices(mirror, files, group)?;
-        let asked = slices.iter().map(|slice| slice.known.question(slice.blocks.clone()));
-        let mut differ = comparing.ask(asked)?.into_iter();
-        for Slice { tried, known, blocks } in slices {
+    /// Records the outcome of a slice for a file.
+    fn record(&mut self, mirror: &Mirror, tried: Tried, outcome: Outcome, group: u64) {
+        match outcome {
+            Outcome::NoRoom => self.waiting.push_next(tried),
+            Outcome::GoesOn { first } => self.waiting.push_next(Tried { first, ..tried }),
+            Outcome::Changed => self.retry(mirror, tried, group),
+            Outcome::Gone => {}
+            Outcome::Differs { size } => {
+                self.note_difference(mirror, &tried.row_key);
+                if self.repairs {
+                    let (ino, generation) = tried.key;
+                    mirror.parts.opens.mirror_again(ino, generation, size);
+                }
+            }
+            Outcome::Equal { size } => {
+                self.result.files += 1;
+                self.result.bytes += size;
+            }
+        }
+    }
+
+    /// Has a file that has changed compared again, from its start, after the next group.
+    fn retry(&mut self, mirror: &Mirror, tried: Tried, group: u64) {
+        let changes = tried.changes + 1;
+        match changes < TRIES && self.waiting.len() < WAITING {
+            true => self.waiting.push_changed(Tried { first: 0, changes, ..tried }, group),
+            false => add_name(&mut self.result.changing, mirror, &tried.row_key),
+        }
+    }
+
+    /// Has the files of a slice that failed compared again, one by one; one that fails each time
+    /// differs, as far as anybody can tell.
+    fn note_failure(&mut self, mirror: &Mirror, files: Vec<Tried>) {
+        for tried in files.into_iter().rev() {
+            let failures = tried.failures + 1;
+            match failures < TRIES {
+                true => self.waiting.push_next(Tried { failures, ..tried }),
+                false => self.note_difference(mirror, &tried.row_key),
+            }
+        }
+    }
+}
+
+/// Compares the files of a slice. Returns the outcome for each of them, in their order.
+fn compare(
+    mirror: &Mirror,
+    comparing: &mut Comparing<'_, '_>,
+    files: &[Tried],
+) -> Result<Vec<Outcome>, SendError> {
+    let slices = slices(mirror, files)?;
+    let asked = slices.iter().filter_map(|slice| match slice {
+        InSlice::Asked { known, blocks } => Some(known.question(blocks.clone())),
+        InSlice::NotAsked(_) => None,
+    });
+    let mut differ = comparing.ask(asked)?.into_iter();
+    let outcomes = files.iter().zip(slices).map(|(tried, slice)| match slice {
+        InSlice::NotAsked(outcome) => Ok(outcome),
+        InSlice::Asked { known, blocks } => {
             let count = (blocks.end - blocks.start) as usize;
             // All answers of this file are taken.
             let differs = differ.by_ref().take(count).filter(|differs| *differs).count() > 0;
-            // A write is announced before it changes a byte.
-            if mirror.parts.opens.changes().is_changed(tried.key) {
-                self.retry(mirror, tried, group);
-            } else if differs {
-                self.differs(mirror, &tried, &known)?;
-            } else if blocks.end <= known.blocks() {
-                self.again.push_front(Tried { first: blocks.end, ..tried });
-            } else {
-                self.result.files += 1;
-                self.result.bytes += known.size()?;
-            }
+            outcome(mirror, tried, &known, blocks.end, differs)
         }
-        Ok(())
-    }
+    });
+    outcomes.collect()
+}
 
-    /// Records that the mirror has another content file, if its row still names it: the changes of
-    /// one that was removed are forgotten.
-    fn differs(
-        &mut self,
-        mirror: &Mirror,
-        tried: &Tried,
-        known: &KnownFile,
-    ) -> Result<(), SendError> {
-        let row = mirror.parts.table.get(&tried.row_key);
-        let row = row.map_err(|error| table_failed("verifying the mirror", &error))?;
-        if row.and_then(|value| content_of(&tried.row_key, &value)) != Some(tried.key) {
-            return Ok(());
+/// Opens the files, and takes the blocks of each that are compared in one slice.
+fn slices(mirror: &Mirror, files: &[Tried]) -> Result<Vec<InSlice>, SendError> {
+    let mut left = SLICE_BLOCKS;
+    let slices = files.iter().map(|tried| {
+        if left == 0 {
+            return Ok(InSlice::NotAsked(Outcome::NoRoom));
         }
-        self.note_difference(mirror, &tried.row_key);
-        if self.repairs {
-            let (ino, generation) = tried.key;
-            mirror.parts.opens.mirror_again(ino, generation, known.size()?);
+        if mirror.parts.opens.changes().is_changed(tried.key) {
+            return Ok(InSlice::NotAsked(Outcome::Changed));
         }
-        Ok(())
+        let (ino, generation) = tried.key;
+        let opened = mirror.parts.content.open_file(ino, generation, FileAccess::Read);
+        let Some(file) = opened.map_err(|error| content_failed(&error))? else {
+            return Ok(InSlice::NotAsked(Outcome::Gone));
+        };
+        let known = KnownFile::new(tried.key, file)?;
+        let blocks = blocks_of(tried.first, known.blocks(), left);
+        left -= blocks.end - blocks.start;
+        Ok(InSlice::Asked { known, blocks })
+    });
+    slices.collect()
+}
+
+/// Returns the blocks that are compared next of a file that has so many blocks now, and was compared
+/// up to `first`: at most `left`.
+fn blocks_of(first: u64, blocks: u64, left: u64) -> Range<u64> {
+    // If it was cut meanwhile, it is compared from its start.
+    let first = if blocks < first { 0 } else { first };
+    // The block beyond the end is empty at the mirror too, unless its file is longer.
+    let end = blocks + 1;
+    first..end.min(first + left.min(ASKED_BLOCKS))
+}
+
+/// Returns the outcome for a file of which the blocks up to `end` were compared.
+fn outcome(
+    mirror: &Mirror,
+    tried: &Tried,
+    known: &KnownFile,
+    end: u64,
+    differs: bool,
+) -> Result<Outcome, SendError> {
+    // A write is announced before it changes a byte.
+    if mirror.parts.opens.changes().is_changed(tried.key) {
+        return Ok(Outcome::Changed);
     }
+    if differs {
+        // The changes of a file that was removed are forgotten. One that was renamed cannot be told
+        // from it: if its new row comes later in the scan, it is compared again.
+        return Ok(match is_named(mirror, tried)? {
+            true => Outcome::Differs { size: known.size()? },
+            false => Outcome::Gone,
+        });
+    }
+    match end <= known.blocks() {
+        true => Ok(Outcome::GoesOn { first: end }),
+        false => Ok(Outcome::Equal { size: known.size()? }),
+    }
+}
+
+/// Returns whether the row of a content file still names it.
+fn is_named(mirror: &Mirror, tried: &Tried) -> Result<bool, SendError> {
+    let row = mirror.parts.table.get(&tried.row_key);
+    let row = row.map_err(|error| table_failed("verifying the mirror", &error))?;
+    Ok(row.and_then(|value| content_of(&tried.row_key, &value)) == Some(tried.key))
 }
 
 impl Mirror {
@@ -379,56 +389,5 @@ impl Mirror {
     /// Returns the state of the last verification; `None` if there was none.
     pub(crate) fn verified(&self) -> Option<Verified> {
         self.state.lock().verified.clone()
-    }
-}
-
-/// Adds the path of the file to which a row belongs, unless there are many.
-fn add_name(names: &mut Vec<String>, mirror: &Mirror, row_key: &[u8]) {
-    if names.len() < NAMES {
-        let name = path_of(mirror, row_key);
-        if names.last() != Some(&name) {
-            names.push(name);
-        }
-    }
-}
-
-/// Returns the path of the file to which a row belongs, from the root of the volume; if it has
-/// none, its number, or the kind of the row.
-fn path_of(mirror: &Mirror, row_key: &[u8]) -> String {
-    let (dir, last) = match Key::parse(row_key) {
-        Some(Key::Name { dir, name, .. }) => (dir, String::from_utf8_lossy(name).into_owned()),
-        Some(
-            Key::Inode { ino }
-            | Key::Moved { ino }
-            | Key::ParentPointer { ino, .. }
-            | Key::Inline { ino }
-            | Key::Xattr { ino, .. }
-            | Key::XattrNames { ino }
-            | Key::Tag { ino, .. }
-            | Key::Orphan { ino },
-        ) => (ino, String::new()),
-        // Those of the volume as a whole.
-        Some(_) | None => {
-            return format!("a row of kind {}", row_key.first().copied().unwrap_or(0));
-        }
-    };
-    let mut names = vec![last];
-    let mut here = dir;
-    while here != InodeId::ROOT {
-        match mirror.parts.shard.name_of_dir(here) {
-            Ok((above, Some(name))) if names.len() < DEPTH => {
-                names.push(String::from_utf8_lossy(name.as_bytes()).into_owned());
-                here = above;
-            }
-            Ok(_) | Err(_) => return format!("inode {}", dir.raw()),
-        }
-    }
-    names.push(String::new());
-    names.reverse();
-    let path = names.join("/");
-    match path.strip_suffix('/') {
-        Some("") => "/".to_owned(),
-        Some(stripped) => stripped.to_owned(),
-        None => path,
     }
 }
