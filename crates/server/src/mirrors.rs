@@ -169,8 +169,8 @@ impl MirrorStore {
     /// be served. A call that was cut short is completed by the next one.
     ///
     /// # Errors
-    /// [`MirrorError`]; [`MirrorError::Missing`]; [`MirrorError::Promoted`]. After any error but
-    /// the last, the folder is still a mirror, or the call must be repeated.
+    /// [`MirrorError::Missing`]; [`MirrorError::Promoted`]; [`MirrorError::Unfinished`] if it may
+    /// have begun, and must be repeated. After any other error the folder is still a mirror.
     pub fn promote(&self, volume: VolumeId) -> Result<Promoted, MirrorError> {
         let slot = self.slots.lock().get(&volume.0).map(Arc::clone);
         let missing = || MirrorError::Missing { volume, path: self.folders.dir.clone() };
@@ -224,18 +224,15 @@ impl MirrorStore {
             return Err(MirrorError::Superseded.into());
         }
         let path = slot.path();
-        match promoted::read(&self.folders.spool, volume)? {
+        let promoted = slot.promoted_reign(&mut state).inspect_err(|error| slot.show_error(error));
+        match promoted? {
             Some(found) if found >= reign => return Err(Refusal::NotPrimary(found)),
             Some(found) => return Err(MirrorError::WasPromoted { path, reign: found }.into()),
             None => {}
         }
-        if let Err(error) = slot.settle(&mut state) {
-            slot.show_error(&error);
-            return Err(error.into());
-        }
         match state.image.as_ref().map(Image::known_row).transpose()? {
             Some(row) if row.reign > reign => return Err(Refusal::NotPrimary(row.reign)),
-            // Its promotion was cut short.
+            // Somebody has put the folder of a primary here.
             Some(row) if row.role != MirrorRole::Mirror => {
                 return Err(Refusal::NotPrimary(row.reign.max(reign)));
             }

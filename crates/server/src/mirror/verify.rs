@@ -328,8 +328,8 @@ fn slices(mirror: &Mirror, files: &[Tried]) -> Result<Vec<InSlice>, SendError> {
     slices.collect()
 }
 
-/// Returns the blocks that are compared next of a file that has so many blocks now, and was compared
-/// up to `first`: at most `left`.
+/// Returns the blocks that are compared next, at most `left`, of a file that has so many now and was
+/// compared up to `first`.
 fn blocks_of(first: u64, blocks: u64, left: u64) -> Range<u64> {
     // If it was cut meanwhile, it is compared from its start.
     let first = if blocks < first { 0 } else { first };

@@ -315,7 +315,7 @@ impl Groups for Connection {
         };
         self.give_up(&mut state);
         slot.show_error(&error);
-        if error.is_violation() {
+        if error.ends_connection() {
             return Err(error.says());
         }
         Ok(Some(slot.message(MirrorSays::Failed(error.says()))))

@@ -109,6 +109,16 @@ pub enum MirrorError {
         /// Its reign.
         reign: u64,
     },
+    /// The promotion of a mirror may have begun, and was cut short.
+    #[error("the promotion of {} is not complete: it is when its primary connects again, or by \
+        `pelago site promote` with --force", path.display())]
+    Unfinished {
+        /// The folder of the mirror.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: Box<MirrorError>,
+    },
     /// The volume is a primary here, and has another primary.
     #[error("{} was promoted with the reign {reign}: move it away, and remove the file \
         spool/VOLUME.promoted of the mirrors, or name another folder for the mirror",
@@ -164,6 +174,7 @@ impl MirrorError {
         match self {
             Self::Volume(error) => error.kind(),
             Self::Readers { source, .. } => source.kind(),
+            Self::Unfinished { source, .. } => source.kind(),
             Self::Missing { .. } => Kind::NotFound,
             Self::Promoted { .. } | Self::WasPromoted { .. } => Kind::Exists,
             Self::Malformed(_) | Self::Unfit(_) | Self::Ids { .. } | Self::OtherVolume { .. } => {
@@ -198,8 +209,12 @@ impl MirrorError {
         text
     }
 
-    /// Returns whether the primary broke the protocol, so that the connection ends without a reply.
-    pub(super) const fn is_violation(&self) -> bool {
-        matches!(self, Self::Malformed(_) | Self::Unfit(_) | Self::Superseded)
+    /// Returns whether the connection ends without a reply: the primary broke the protocol, or must
+    /// not believe that its mirror was not promoted.
+    pub(super) const fn ends_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::Malformed(_) | Self::Unfit(_) | Self::Superseded | Self::Unfinished { .. }
+        )
     }
 }

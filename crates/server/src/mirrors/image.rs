@@ -179,8 +179,11 @@ impl Image {
         self.table.get(key).map_err(|source| self.table_failed(source))
     }
 
-    /// Makes the rows those of a primary, on stable storage. Returns the new reign.
-    pub(super) fn make_primary(&self, row: &MirrorRow) -> Result<u64, MirrorError> {
+    /// Returns the rows that make a primary of a mirror with this row.
+    ///
+    /// # Errors
+    /// [`MirrorError::Ids`] if it can never be one; if the table fails, or lacks a row.
+    pub(super) fn as_primary(&self, row: &MirrorRow) -> Result<PrimaryRows, MirrorError> {
         let no_ids = || MirrorError::Ids { path: self.path() };
         let reign = row.reign.checked_add(1).ok_or_else(no_ids)?;
         let HighWaterRow { stamp, high_water } = self.high_water()?;
@@ -201,9 +204,13 @@ impl Image {
             let row = key::volume_row(VolumeRow::SiteTokens(site));
             batch.put(row, SiteTokensRow::LOST.encode(stamp));
         }
-        self.write(&batch)?;
-        self.persist()?;
-        Ok(reign)
+        Ok(PrimaryRows { reign, batch })
+    }
+
+    /// Writes rows, all or none, on stable storage.
+    pub(super) fn write_safely(&self, batch: &Batch) -> Result<(), MirrorError> {
+        self.write(batch)?;
+        self.persist()
     }
 
     /// Returns the sites with which this volume has tokens.
@@ -236,6 +243,13 @@ impl Image {
     fn row_damaged(&self, source: pelago_store::rows::RowError) -> MirrorError {
         MirrorError::Damaged { path: self.path(), source }
     }
+}
+
+/// The rows that make a primary of a mirror.
+pub(super) struct PrimaryRows {
+    /// The new reign.
+    pub(super) reign: u64,
+    pub(super) batch: Batch,
 }
 
 /// The row of the high-water mark, and its stamp.
