@@ -1,47 +1,32 @@
-//! A volume that is handed over to its mirror, and a mirror that is compared with its volume.
+//! A volume that is handed over to its mirror, also if answers are lost and either end is killed.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use pelago_check as check;
-use pelago_server::{HandOverError, Options, Server, StartError, Verified};
+use pelago_server::{HandOverError, MirrorStore, Options, Server, StartError};
+use pelago_store::folder::Folder;
 use pelago_store::volume::VolumeError;
+use pelago_wire::mirror::GroupPart;
 use pelago_wire::{Code, Handle};
 
+use super::pair::{Event, Fate, Pair, fill, noise, start};
 use super::primary::{put, read};
-use super::resync::{Pair, fill, noise, put_at, start};
 use crate::harness::requests::unlink;
 use crate::harness::rig::DEADLINE;
 
-impl Pair {
-    /// Serves the volume with its mirror, and calls `act` when the mirror has all.
-    fn served<T>(&self, act: impl FnOnce(&Server) -> T) -> T {
-        let server = start(&self.volume());
-        self.connect(&server);
-        let commit = server.next_commit().unwrap();
-        assert_eq!(server.wait_for_mirror(commit, DEADLINE), Ok(true));
-        let result = act(&server);
-        // It may have stopped.
-        let _stopped = server.stop();
-        result
-    }
+/// Checks that a folder is not the primary of its volume.
+fn expect_not_primary(dir: &Path) {
+    let refused = Server::start(dir, Options::default()).err().unwrap();
+    let is_so = matches!(refused, StartError::Volume(VolumeError::NotPrimary { .. }));
+    assert!(is_so, "{refused:?}");
+}
 
-    /// Returns the paths of the content files of the mirror, the largest first.
-    fn contents(&self) -> Vec<PathBuf> {
-        let mut files = Vec::new();
-        let mut dirs = vec![self.mirror().join("content")];
-        while let Some(dir) = dirs.pop() {
-            for entry in fs::read_dir(dir).unwrap() {
-                let entry = entry.unwrap();
-                match entry.file_type().unwrap().is_dir() {
-                    true => dirs.push(entry.path()),
-                    false => files.push(entry.path()),
-                }
-            }
-        }
-        files.sort_by_key(|path| std::cmp::Reverse(fs::metadata(path).unwrap().len()));
-        files
-    }
+/// Copies a folder as it is now: what is there after a kill.
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }
 
 #[test]
@@ -57,9 +42,7 @@ fn a_volume_that_is_handed_over_goes_on_at_its_mirror() {
         assert_eq!(server.hand_over(DEADLINE), Ok(2));
         assert!(matches!(server.hand_over(DEADLINE), Err(HandOverError::NotStopped(_))));
     });
-    let refused = Server::start(&pair.volume(), Options::default()).err().unwrap();
-    let is_replaced = matches!(refused, StartError::Volume(VolumeError::NotPrimary { .. }));
-    assert!(is_replaced, "{refused:?}");
+    expect_not_primary(&pair.volume());
     let plan = check::plan(&mirror).unwrap();
     assert!(plan.findings.is_empty(), "{:?}", plan.findings);
     let server = start(&mirror);
@@ -82,86 +65,98 @@ fn a_volume_without_a_mirror_is_handed_over_to_nobody_and_goes_on() {
     pair.alone(|server| assert_eq!(read(server, "file").unwrap(), b"bytes"));
 }
 
-fn verify(server: &Server, repairs: bool) -> Verified {
-    assert!(server.verify_mirror(repairs));
-    let begun = std::time::Instant::now();
-    loop {
-        let verified = server.verified().unwrap();
-        if verified.finished.is_some() {
-            return verified;
-        }
-        assert!(begun.elapsed() < DEADLINE, "{verified:?}");
-        std::thread::sleep(std::time::Duration::from_millis(5));
+/// The next connection asks again, or hears that the mirror is the primary.
+#[test]
+fn a_handover_is_carried_out_although_its_question_or_its_answer_is_lost() {
+    for (fate, asked) in [(Fate::IsLost, 2), (Fate::AnswerIsLost, 1)] {
+        let pair = Pair::new();
+        pair.alone(|server| put(server, "file", b"bytes"));
+        let mirror = pair.mirror();
+        let (ask, questions) = std::sync::mpsc::channel();
+        let mut first = Some(fate);
+        pair.decide(move |event| match event {
+            Event::Sends(GroupPart::HandOver) => {
+                ask.send(()).unwrap();
+                first.take().unwrap_or(Fate::Arrives)
+            }
+            Event::Sends(_) | Event::Connects => Fate::Arrives,
+        });
+        pair.served(|server| assert_eq!(server.hand_over(DEADLINE), Ok(2), "{fate:?}"));
+        assert_eq!(questions.try_iter().count(), asked, "{fate:?}");
+        expect_not_primary(&pair.volume());
+        let server = start(&mirror);
+        assert_eq!(read(&server, "file").unwrap(), b"bytes");
+        server.stop().unwrap();
     }
 }
 
-/// Changes bytes of the largest file of the mirror, and removes the next one.
-fn damage(pair: &Pair) {
-    let contents = pair.contents();
-    let mut bytes = fs::read(&contents[0]).unwrap();
-    bytes[3_000_000] ^= 1;
-    fs::write(&contents[0], &bytes).unwrap();
-    fs::remove_file(&contents[1]).unwrap();
-}
-
-/// A content file that is longer there by whole blocks differs too.
+/// Nobody serves the volume until a person has looked at the mirror, which has everything.
 #[test]
-fn a_file_that_is_too_long_at_the_mirror_is_found() {
+fn a_handover_that_nobody_answers_leaves_no_primary() {
     let pair = Pair::new();
-    pair.alone(|server| put(server, "whole", &noise(2 << 20)));
-    pair.served(|_| {});
-    let file = fs::OpenOptions::new().write(true).open(&pair.contents()[0]).unwrap();
-    file.set_len(4 << 20).unwrap();
-    pair.served(|server| {
-        assert_eq!(verify(server, true).differing, ["/whole"]);
-        let commit = server.next_commit().unwrap();
-        assert_eq!(server.wait_for_mirror(commit, DEADLINE), Ok(true));
-        assert_eq!(verify(server, false).differences, 0);
-    });
-}
-
-#[test]
-fn a_mirror_that_is_equal_is_found_to_be_so_while_programs_write() {
-    let pair = Pair::new();
-    pair.alone(fill);
-    pair.served(|server| {
-        assert!(server.verify_mirror(false));
-        assert!(!server.verify_mirror(false), "one at a time");
-        for number in 0..200 {
-            put_at(server, "large", number * 1000, &[number as u8; 100]);
-            put(server, &format!("new {number}"), &[1; 50_000]);
+    pair.alone(|server| put(server, "file", b"bytes"));
+    let id = pair.id();
+    let mirror = pair.mirror();
+    let volume = pair.volume();
+    let killed = pair.mirrors().with_file_name("killed");
+    let to = killed.clone();
+    pair.decide(move |event| match event {
+        Event::Sends(GroupPart::HandOver) => {
+            // The primary is killed after its mark.
+            if !to.exists() {
+                copy(&volume, &to);
+            }
+            Fate::IsLost
         }
-        while server.verified().unwrap().finished.is_none() {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-        let verified = verify(server, false);
-        assert_eq!((verified.differences, verified.differing), (0, Vec::new()));
-        assert!(
-            verified.rows > 500 && verified.files > 200,
-            "{} {}",
-            verified.rows,
-            verified.files
-        );
-        assert!(verified.bytes > 10 << 20, "{}", verified.bytes);
-        assert!(verified.changing.is_empty());
+        Event::Sends(_) | Event::Connects => Fate::Arrives,
     });
-    pair.expect_equal();
+    pair.served(|server| {
+        let patience = Duration::from_secs(2);
+        assert_eq!(server.hand_over(patience), Err(HandOverError::NotAnswered));
+    });
+    for dir in [&pair.volume(), &killed, &mirror] {
+        expect_not_primary(dir);
+    }
+    let store = MirrorStore::open(&Folder::open(&pair.mirrors()).unwrap()).unwrap();
+    assert_eq!(store.promote(id).unwrap().reign, 2);
+    drop(store);
+    let server = start(&mirror);
+    assert_eq!(read(&server, "file").unwrap(), b"bytes");
+    server.stop().unwrap();
 }
 
+/// The disk of the mirror fails after its row says that it is the primary, and then the mirror is
+/// killed. Its old primary must not believe that it was refused.
 #[test]
-fn what_is_damaged_at_the_mirror_is_named_and_repaired() {
+fn a_handover_that_fails_in_the_middle_is_completed_when_the_primary_connects_again() {
     let pair = Pair::new();
-    pair.alone(fill);
-    pair.served(|_| {});
-    damage(&pair);
-    pair.served(|server| {
-        let found = verify(server, false);
-        assert_eq!(found.differing, ["/large", "/sparse"], "{found:?}");
-        assert_eq!(verify(server, false).differences, 2, "nothing was repaired");
-        assert_eq!(verify(server, true).differences, 2);
-        let commit = server.next_commit().unwrap();
-        assert_eq!(server.wait_for_mirror(commit, DEADLINE), Ok(true));
-        assert_eq!(verify(server, false).differences, 0);
+    pair.alone(|server| put(server, "file", b"bytes"));
+    let mirror = pair.mirror();
+    let in_the_way = pair.mirrors().join(format!("spool/{}.promoted.new", pair.id()));
+    let killed = pair.mirrors().with_file_name("killed");
+    let obstacle = in_the_way.clone();
+    let from = mirror.clone();
+    let to = killed.clone();
+    let mut connections = 0;
+    pair.decide(move |event| {
+        connections += usize::from(matches!(event, Event::Connects));
+        match (event, connections) {
+            (Event::Sends(GroupPart::HandOver), _) => fs::create_dir(&obstacle).unwrap(),
+            // It is tried again at once, and fails again.
+            (Event::Connects, 2) => return Fate::KillsMirror,
+            (Event::Connects, 3) => {
+                copy(&from, &to);
+                fs::remove_dir(&obstacle).unwrap();
+            }
+            (Event::Connects | Event::Sends(_), _) => {}
+        }
+        Fate::Arrives
     });
-    pair.expect_equal();
+    pair.served(|server| assert_eq!(server.hand_over(DEADLINE), Ok(2)));
+    expect_not_primary(&pair.volume());
+    expect_not_primary(&killed);
+    assert!(!in_the_way.exists());
+    let server = start(&mirror);
+    assert_eq!((server.reign(), read(&server, "file").unwrap()), (2, b"bytes".to_vec()));
+    server.stop().unwrap();
 }

@@ -28,10 +28,12 @@ use crate::harness::requests;
 use primary::{CUT, Primary, State, changes, group, put, read, send, send_all, state_of};
 
 mod handover;
+mod pair;
 mod primary;
 mod readers;
 mod reading;
 mod resync;
+mod verifying;
 
 const RUN: [u8; 16] = [7; 16];
 
