@@ -37,6 +37,7 @@ pub use verify::Verified;
 pub use waits::WhenCut;
 
 mod backlog;
+mod content;
 mod copy;
 mod course;
 mod error;

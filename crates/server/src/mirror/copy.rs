@@ -6,14 +6,13 @@
 
 use std::ops::ControlFlow;
 
-use pelago_data::{ContentKey, ContentPiece, read_piece};
-use pelago_store::content::{ContentFile, FileAccess};
 use pelago_store::key;
 use pelago_store::report::{content_failed, table_failed};
 use pelago_store::table::Snapshot;
 use pelago_wire::Code;
-use pelago_wire::mirror::{GroupPart, RowChange};
+use pelago_wire::mirror::RowChange;
 
+use super::content::KnownFile;
 use super::group::{GroupSender, SendError};
 use super::sender::Sender;
 use super::{Mirror, MirrorPhase};
@@ -81,42 +80,12 @@ impl Copying<'_, '_> {
             return Err(SendError::Primary(Code::Unavailable.into()));
         }
         match content_of(row_key, value) {
-            Some(content) => self.content(content),
+            // As it is now; it may have been removed since.
+            Some(content) => match KnownFile::open(self.mirror, content)? {
+                Some(known) => known.send(self.group),
+                None => Ok(()),
+            },
             None => Ok(()),
         }
-    }
-
-    /// Sends a content file as it is now; does nothing if it was removed since.
-    fn content(&mut self, content: ContentKey) -> Result<(), SendError> {
-        let store = &self.mirror.parts.content;
-        let opened = store.open_file(content.0, content.1, FileAccess::Read);
-        let Some(file) = opened.map_err(|error| content_failed(&error))? else { return Ok(()) };
-        let stat = file.stat().map_err(|error| content_failed(&error))?;
-        self.group.part(&GroupPart::Content {
-            ino: content.0,
-            generation: content.1,
-            size: stat.size,
-            mtime: stat.mtime,
-        })?;
-        let mut at = 0;
-        while at < stat.size {
-            at = self.piece(&file, at, stat.size)?;
-        }
-        Ok(())
-    }
-
-    /// Sends the piece of a file that begins at `at`, unless it is a hole. Returns the start of the
-    /// next piece.
-    fn piece(&mut self, file: &ContentFile, at: u64, size: u64) -> Result<u64, SendError> {
-        let piece = read_piece(file, at..size).map_err(|error| content_failed(&error))?;
-        let next = piece.range().end;
-        match piece {
-            ContentPiece::Bytes { offset, bytes } => {
-                self.group.part(&GroupPart::Bytes { offset, bytes })?;
-            }
-            // The mirror makes the file new, so it is one hole at first.
-            ContentPiece::Hole { .. } => {}
-        }
-        Ok(next)
     }
 }

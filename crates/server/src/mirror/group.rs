@@ -20,6 +20,12 @@ pub(super) struct GroupSender<'a> {
     sent: u64,
 }
 
+/// A question about what the mirror has, and the number of things that it names.
+pub(super) struct Question {
+    pub(super) part: GroupPart,
+    pub(super) count: usize,
+}
+
 /// The reason why a group did not arrive.
 #[derive(Debug)]
 pub(super) enum SendError {

@@ -6,20 +6,20 @@
 //! changes since the snapshot, which complete it, are sent after it in the same group.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 
-use pelago_data::{ContentKey, ContentPiece, read_piece};
-use pelago_store::content::{ContentFile, FileAccess};
+use pelago_data::ContentKey;
 use pelago_store::key::{self, Key, RowKind};
-use pelago_store::report::{content_failed, table_failed};
+use pelago_store::report::table_failed;
 use pelago_store::rows::{Row as _, Writing};
 use pelago_store::table::{Snapshot, TableRead, Visitor};
-use pelago_wire::mirror::{ComparedBlocks, ComparedRange, GroupPart, RowChange};
-use pelago_wire::{Code, Whence, limits};
+use pelago_wire::mirror::{ComparedRange, GroupPart, RowChange};
+use pelago_wire::{Code, limits};
 
-use super::group::{GroupSender, SendError};
+use super::content::{ASKED_BLOCKS, KnownFile};
+use super::group::{GroupSender, Question, SendError};
 use super::{Mirror, MirrorPhase};
-use crate::digests::{Digest, RowDigest, block_range, content_of, of_content};
+use crate::digests::{RowDigest, block_range, content_of};
 
 /// Rows of the ranges that are compared first.
 const RANGE_ROWS: usize = 4096;
@@ -31,8 +31,6 @@ const RANGES: usize = 16;
 const ASKED_RANGES: usize = 64;
 /// Content files that are compared together.
 const FILES: usize = 64;
-/// Blocks of a content file in one question.
-const ASKED_BLOCKS: u64 = 16;
 /// Blocks of one content file that are compared together.
 const BLOCKS: u64 = 4096;
 /// Content files whose rows may be equal although their bytes are not, that are remembered because
@@ -49,62 +47,6 @@ struct Span {
     from: Vec<u8>,
     /// Empty if no key comes after it.
     until: Vec<u8>,
-}
-
-/// A question, and the number of things that it names.
-pub(super) struct Question {
-    part: GroupPart,
-    count: usize,
-}
-
-/// A content file that is compared with that of the mirror.
-pub(super) struct KnownFile {
-    key: ContentKey,
-    file: ContentFile,
-    /// Number of blocks.
-    blocks: u64,
-}
-
-impl KnownFile {
-    pub(super) fn new(key: ContentKey, file: ContentFile) -> Result<Self, SendError> {
-        let blocks = size_of(&file)?.div_ceil(limits::COMPARED_BLOCK_BYTES as u64);
-        Ok(Self { key, file, blocks })
-    }
-
-    /// Returns the number of blocks at the beginning of the comparison.
-    pub(super) const fn blocks(&self) -> u64 {
-        self.blocks
-    }
-
-    /// Returns the size now.
-    pub(super) fn size(&self) -> Result<u64, SendError> {
-        size_of(&self.file)
-    }
-
-    /// Returns the first block from `first` on that has data, or is cut by the end of the file.
-    fn hole_from(&self, first: u64, size: u64) -> u64 {
-        let start = block_range(first, size).start;
-        // A file system that cannot tell has data everywhere.
-        let data = self.file.seek(start, Whence::Data).unwrap_or(Some(start));
-        let block_bytes = limits::COMPARED_BLOCK_BYTES as u64;
-        match data {
-            Some(data) => (data.min(size) / block_bytes).clamp(first, self.blocks),
-            None => self.blocks,
-        }
-    }
-
-    /// Returns the question which of these blocks are others at the mirror.
-    pub(super) fn question(&self, blocks: Range<u64>) -> Result<Question, SendError> {
-        let size = size_of(&self.file)?;
-        let first = blocks.start;
-        let hash = |block| of_content(&self.file, block_range(block, size));
-        let hashes: Result<Vec<Digest>, _> = blocks.map(hash).collect();
-        let hashes = hashes.map_err(|error| content_failed(&error))?;
-        let count = hashes.len();
-        let (ino, generation) = self.key;
-        let part = GroupPart::Blocks(ComparedBlocks { ino, generation, first, hashes });
-        Ok(Question { part, count })
-    }
 }
 
 /// A comparison under way.
@@ -357,47 +299,25 @@ impl<'a, 'b> Comparing<'a, 'b> {
         let mut small = Vec::new();
         let mut large = Vec::new();
         for (key, is_missing) in keys.iter().zip(is_missing) {
-            let store = &self.mirror.parts.content;
-            let opened = store.open_file(key.0, key.1, FileAccess::Read);
             // It may have been removed since the snapshot.
-            let Some(file) = opened.map_err(|error| content_failed(&error))? else { continue };
-            match is_missing || size_of(&file)? <= SMALL_BYTES {
-                true => self.whole(*key, &file)?,
-                false => {
-                    let known = KnownFile::new(*key, file)?;
-                    if known.blocks > ASKED_BLOCKS { large.push(known) } else { small.push(known) }
-                }
+            let Some(known) = KnownFile::open(self.mirror, *key)? else { continue };
+            match is_missing || known.size()? <= SMALL_BYTES {
+                true => known.send(self.group)?,
+                false if known.blocks() > ASKED_BLOCKS => large.push(known),
+                false => small.push(known),
             }
         }
         self.blocks(&small)?;
         large.iter().try_for_each(|known| self.windows(known))
     }
 
-    /// Sends a content file as it is now.
-    fn whole(&mut self, key: ContentKey, file: &ContentFile) -> Result<(), SendError> {
-        let size = self.begin_content(key, file)?;
-        self.pieces(file, 0, size)
-    }
-
-    /// Begins the parts of a content file. Returns its size.
-    fn begin_content(&mut self, key: ContentKey, file: &ContentFile) -> Result<u64, SendError> {
-        let stat = file.stat().map_err(|error| content_failed(&error))?;
-        self.group.part(&GroupPart::Content {
-            ino: key.0,
-            generation: key.1,
-            size: stat.size,
-            mtime: stat.mtime,
-        })?;
-        Ok(stat.size)
-    }
-
     /// Compares the blocks of files with few of them, and sends those that differ.
     fn blocks(&mut self, files: &[KnownFile]) -> Result<(), SendError> {
-        let questions = files.iter().map(|known| known.question(0..known.blocks));
+        let questions = files.iter().map(|known| known.question(0..known.blocks()));
         let mut differ = self.ask(questions)?.into_iter();
         for known in files {
-            let size = self.begin_content(known.key, &known.file)?;
-            let differ: Vec<bool> = differ.by_ref().take(known.blocks as usize).collect();
+            let size = known.begin(self.group)?;
+            let differ: Vec<bool> = differ.by_ref().take(known.blocks() as usize).collect();
             self.differing_blocks(known, 0, &differ, size)?;
         }
         Ok(())
@@ -406,10 +326,10 @@ impl<'a, 'b> Comparing<'a, 'b> {
     /// Compares the blocks of a large file, a limited number together, and sends those that differ.
     /// A hole is sent without a question.
     fn windows(&mut self, known: &KnownFile) -> Result<(), SendError> {
-        let size = self.begin_content(known.key, &known.file)?;
+        let size = known.begin(self.group)?;
         let block_bytes = limits::COMPARED_BLOCK_BYTES as u64;
         let mut next = 0;
-        while next < known.blocks {
+        while next < known.blocks() {
             let hole = known.hole_from(next, size);
             if hole > next {
                 let from = next * block_bytes;
@@ -420,7 +340,7 @@ impl<'a, 'b> Comparing<'a, 'b> {
                 next = hole;
                 continue;
             }
-            let until = known.blocks.min(next + BLOCKS);
+            let until = known.blocks().min(next + BLOCKS);
             let starts = (next..until).step_by(ASKED_BLOCKS as usize);
             let questions = starts.map(|at| known.question(at..until.min(at + ASKED_BLOCKS)));
             let differ = self.ask(questions)?;
@@ -440,22 +360,7 @@ impl<'a, 'b> Comparing<'a, 'b> {
         size: u64,
     ) -> Result<(), SendError> {
         for (block, _) in (first..).zip(differ).filter(|(_, differs)| **differs) {
-            let range = block_range(block, size);
-            self.pieces(&known.file, range.start, range.end)?;
-        }
-        Ok(())
-    }
-
-    /// Sends the bytes and holes of a range of a content file.
-    fn pieces(&mut self, file: &ContentFile, from: u64, until: u64) -> Result<(), SendError> {
-        let mut at = from;
-        while at < until {
-            let piece = read_piece(file, at..until).map_err(|error| content_failed(&error))?;
-            at = piece.range().end;
-            self.group.part(&match piece {
-                ContentPiece::Bytes { offset, bytes } => GroupPart::Bytes { offset, bytes },
-                ContentPiece::Hole { offset, length } => GroupPart::Hole { offset, length },
-            })?;
+            known.send_range(self.group, block_range(block, size))?;
         }
         Ok(())
     }
@@ -468,8 +373,4 @@ fn expect_running(mirror: &Mirror) -> Result<(), SendError> {
         true => Err(SendError::Primary(Code::Unavailable.into())),
         false => Ok(()),
     }
-}
-
-fn size_of(file: &ContentFile) -> Result<u64, SendError> {
-    Ok(file.stat().map_err(|error| content_failed(&error))?.size)
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use pelago_data::{ContentKey, ContentPiece, CutError};
+use pelago_data::{ContentKey, CutError};
 use pelago_meta::shard::{ChangedRows, RowCut, RowRisk};
 use pelago_store::clock;
 use pelago_store::report::{content_failed, table_failed};
@@ -20,6 +20,7 @@ use pelago_wire::mirror::{
 };
 use pelago_wire::{Code, Time};
 
+use super::content::send_piece;
 use super::course::{Course, Next};
 use super::group::{GroupSender, SendError};
 use super::levels::WatchedLink;
@@ -379,10 +380,7 @@ impl<'a> Sender<'a> {
                 mtime: reader.mtime(),
             })?;
             while let Some(piece) = reader.next_piece().map_err(cut_failed)? {
-                group.part(&match piece {
-                    ContentPiece::Bytes { offset, bytes } => GroupPart::Bytes { offset, bytes },
-                    ContentPiece::Hole { offset, length } => GroupPart::Hole { offset, length },
-                })?;
+                send_piece(group, piece)?;
             }
         }
         Ok(())

@@ -8,13 +8,13 @@
 
 use std::ops::{ControlFlow, Range};
 
-use pelago_store::content::FileAccess;
-use pelago_store::report::{content_failed, table_failed};
+use pelago_store::report::table_failed;
 use pelago_wire::Time;
 
 use super::Mirror;
+use super::content::{ASKED_BLOCKS, KnownFile};
 use super::group::SendError;
-use super::resync::{Comparing, KnownFile};
+use super::resync::Comparing;
 use crate::digests::content_of;
 use names::{NAMES, add_name};
 use waiting::{SLICE_FILES, Tried, Waiting};
@@ -24,8 +24,6 @@ mod waiting;
 
 /// Blocks that are compared in one slice: groups wait for it, some tenths of a second.
 const SLICE_BLOCKS: u64 = 32;
-/// Blocks in one question, as in a resync.
-const ASKED_BLOCKS: u64 = 16;
 /// How often a file is compared that changes meanwhile, or that one end cannot read.
 const TRIES: u32 = 3;
 /// The most files that wait for another try. More are named as if they always changed.
@@ -315,12 +313,9 @@ fn slices(mirror: &Mirror, files: &[Tried]) -> Result<Vec<InSlice>, SendError> {
         if mirror.parts.opens.changes().is_changed(tried.key) {
             return Ok(InSlice::NotAsked(Outcome::Changed));
         }
-        let (ino, generation) = tried.key;
-        let opened = mirror.parts.content.open_file(ino, generation, FileAccess::Read);
-        let Some(file) = opened.map_err(|error| content_failed(&error))? else {
+        let Some(known) = KnownFile::open(mirror, tried.key)? else {
             return Ok(InSlice::NotAsked(Outcome::Gone));
         };
-        let known = KnownFile::new(tried.key, file)?;
         let blocks = blocks_of(tried.first, known.blocks(), left);
         left -= blocks.end - blocks.start;
         Ok(InSlice::Asked { known, blocks })
@@ -328,7 +323,7 @@ fn slices(mirror: &Mirror, files: &[Tried]) -> Result<Vec<InSlice>, SendError> {
     slices.collect()
 }
 
-/// Returns the blocks that are compared next, at most `left`, of a file that has so many now and was
+/// Returns the blocks that are compared next, at most `left`, of a file that has so many now and is
 /// compared up to `first`.
 fn blocks_of(first: u64, blocks: u64, left: u64) -> Range<u64> {
     // If it was cut meanwhile, it is compared from its start.
