@@ -8,7 +8,6 @@
 //!
 //! Lock order: the state here, then that of the shard.
 
-use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,17 +15,17 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use pelago_data::OpenFiles;
 use pelago_meta::durability::Durability;
-use pelago_meta::shard::{RowCut, RowRisk, Shard};
-use pelago_store::clock;
+use pelago_meta::shard::{RowRisk, Shard};
 use pelago_store::content::ContentStore;
 use pelago_store::folder::Folder;
 use pelago_store::rows::{MirrorRole, MirrorRow};
 use pelago_store::table::SharedTable;
 use pelago_store::volume::{self, VolumeId};
 use pelago_wire::mirror::{CloseLink, GroupState, LinkError, MirrorLink, PrimaryRun};
-use pelago_wire::{Code, Error, Time, limits};
+use pelago_wire::{Code, Error, Time};
 
 use backlog::Backlog;
+use cut::TakenCut;
 use handover::HandOver;
 use waits::{Waits, WaitsEnd};
 
@@ -40,10 +39,12 @@ mod backlog;
 mod content;
 mod copy;
 mod course;
+mod cut;
 mod error;
 mod group;
 mod handover;
 mod levels;
+mod peer;
 mod resync;
 mod sender;
 mod slices;
@@ -115,11 +116,6 @@ struct State {
     cut: Option<TakenCut>,
     /// Number of group commits that have begun.
     commits: u64,
-    /// The newest group commit that the mirror has: it has everything that was done before that
-    /// commit began.
-    mirrored: u64,
-    /// The newest group commit for which a caller waits.
-    awaited: u64,
     /// The volume is to be handed over to the mirror, which has everything.
     hand_over: Option<HandOver>,
     /// A verification that is to begin; whether what differs is sent again.
@@ -132,25 +128,11 @@ struct State {
     under_way: RowRisk,
     /// The callers that wait for the mirror.
     waits: Waits,
-    /// The last group commit could not write all that open files had in memory.
-    lacks_some: bool,
     /// The rows of the mirror are being compared, and no group is sent meanwhile.
     compares_rows: bool,
     phase: MirrorPhase,
     /// The time of the cut of the newest group that the mirror has.
     as_of: Option<Time>,
-}
-
-/// A cut, with its time.
-struct TakenCut {
-    rows: RowCut,
-    /// The group commit that has cut.
-    commit: Commit,
-    /// It has written everything that open files had in memory before it began.
-    has_all: bool,
-    at: Time,
-    /// The same time, by the clock that no one sets.
-    since: Instant,
 }
 
 /// The number of a group commit, from 1.
@@ -175,15 +157,12 @@ impl Mirror {
             wants_empty_cut: false,
             cut: None,
             commits: 0,
-            mirrored: 0,
-            awaited: 0,
             hand_over: None,
             wanted_verification: None,
             verified: None,
             close: None,
             under_way: RowRisk::default(),
             waits,
-            lacks_some: false,
             compares_rows: false,
             phase: MirrorPhase::Connecting { problem: None },
             as_of: None,
@@ -197,111 +176,12 @@ impl Mirror {
         })
     }
 
-    /// Sets the function that connects to the mirror, and begins to send if there is a mirror. A
-    /// second call does nothing.
-    ///
-    /// # Errors
-    /// The system's, if it gives no thread.
-    pub(crate) fn set_connect(
-        self: &Arc<Self>,
-        connect: ConnectMirror,
-        on_replaced: OnReplaced,
-    ) -> io::Result<()> {
-        let mut state = self.state.lock();
-        if state.connect.is_some() {
-            return Ok(());
-        }
-        state.connect = Some(connect);
-        state.on_replaced = Some(on_replaced);
-        self.start_sender(&mut state)
-    }
-
-    /// Makes the server at this address, `KEY@HOST:PORT`, the mirror of the volume, on stable
-    /// storage.
-    ///
-    /// # Errors
-    /// [`SetMirrorError`].
-    pub(crate) fn set_peer(self: &Arc<Self>, peer: &str) -> Result<(), SetMirrorError> {
-        self.check_peer(peer)?;
-        let mut state = self.state.lock();
-        expect_no_other(&state.row, peer)?;
-        if state.connect.is_none() || state.has_stopped {
-            return Err(SetMirrorError::Stopped);
-        }
-        let row = MirrorRow { peer: peer.to_owned(), ..state.row.clone() };
-        self.parts.shard.put_mirror_row(&row).map_err(SetMirrorError::Table)?;
-        self.parts.table.persist().map_err(|_| SetMirrorError::Table(Code::Io.into()))?;
-        state.row = row;
-        self.start_sender(&mut state).map_err(|_| SetMirrorError::NoThread)
-    }
-
-    /// Checks that the server at this address can be the mirror, as far as that is known here.
-    ///
-    /// # Errors
-    /// [`SetMirrorError`].
-    pub(crate) fn check_peer(&self, peer: &str) -> Result<(), SetMirrorError> {
-        expect_no_other(&self.state.lock().row, peer)?;
-        if let Some(hindrance) = &self.parts.hindrance {
-            return Err(hindrance.clone());
-        }
-        if peer.is_empty() || peer.len() > limits::SITE_ADDRESS_BYTES {
-            return Err(SetMirrorError::Address);
-        }
-        match self.parts.opens.any_external_writers() {
-            true => Err(SetMirrorError::Passthrough),
-            false => Ok(()),
-        }
-    }
-
-    fn start_sender(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
-        let is_wanted = !state.row.peer.is_empty() && state.row.role == MirrorRole::Primary;
-        if !is_wanted || state.sender.is_some() || state.has_stopped {
-            return Ok(());
-        }
-        let this = Arc::clone(self);
-        let run = MirrorRow::new_run()?;
-        let thread = pelago_threads::spawn("pelago-mirror", move || sender::run(&this, run))?;
-        state.sender = Some(thread);
-        Ok(())
-    }
-
     /// Counts a group commit that begins. Returns its number.
     pub(crate) fn begin_commit(&self) -> Commit {
         self.tick();
         let mut state = self.state.lock();
         state.commits += 1;
         Commit(state.commits)
-    }
-
-    /// Takes a cut if the sender asks for one, and there are changes or a caller waits. Called by
-    /// the group commit of this number, after it has written the memory of open files. `has_all`:
-    /// it has written all of that memory.
-    pub(crate) fn cut_if_wanted(&self, commit: Commit, has_all: bool) {
-        let mut state = self.state.lock();
-        if !state.wants_cut {
-            return;
-        }
-        let is_waited_for = state.awaited > state.mirrored || state.waits.syncs() > 0;
-        state.lacks_some = !has_all;
-        if !is_waited_for && !state.wants_empty_cut && !self.has_changes() {
-            return;
-        }
-        let Self { parts, .. } = self;
-        // If the table has stopped, the next group commit tries again.
-        let Ok(rows) = parts.shard.cut(|| parts.opens.changes().cut()) else { return };
-        assert!(state.cut.is_none(), "one cut is sent at a time");
-        state.under_way = rows.changed.risk();
-        let at = clock::now();
-        let since = Instant::now();
-        state.cut = Some(TakenCut { rows, commit, has_all, at, since });
-        state.wants_cut = false;
-        state.wants_empty_cut = false;
-        self.changed.notify_all();
-    }
-
-    fn has_changes(&self) -> bool {
-        let rows = self.parts.shard.row_risk().unwrap_or_default();
-        rows.since.is_some() || rows.has_more || self.parts.opens.changes().any()
     }
 
     /// Returns the next group commit: a mirror that has it has everything that is done now.
@@ -321,47 +201,15 @@ impl Mirror {
         let deadline = Instant::now() + patience;
         self.parts.durability.flush_soon();
         let mut state = self.state.lock();
-        while state.mirrored < commit.0 {
+        while !state.waits.has(commit) {
             if state.has_stopped {
                 return Err(Code::Unavailable.into());
             }
             if self.changed.wait_until(&mut state, deadline).timed_out() {
-                return Ok(state.mirrored >= commit.0);
+                return Ok(state.waits.has(commit));
             }
         }
         Ok(true)
-    }
-
-    /// Records that the mirror has a cut, of which so many bytes were sent.
-    fn record_mirrored(&self, cut: &TakenCut, bytes: u64) {
-        let TakenCut { commit, has_all, at, since, .. } = cut;
-        self.backlog.sent(bytes, since.elapsed());
-        let mut state = self.state.lock();
-        if *has_all {
-            state.mirrored = state.mirrored.max(commit.0);
-        }
-        state.under_way = RowRisk::default();
-        state.as_of = Some(*at);
-        self.changed.notify_all();
-        let answers = state.waits.mirrored(*commit);
-        drop(state);
-        for answer in answers {
-            answer(Ok(()));
-        }
-        // Callers that are held back need not wait for the next group commit.
-        self.tick();
-    }
-
-    /// Takes back a cut that the sender has not taken, and asks for none any more.
-    fn drop_cut(&self) {
-        let mut state = self.state.lock();
-        state.wants_cut = false;
-        state.close = None;
-        let untaken = state.cut.take();
-        drop(state);
-        if let Some(cut) = untaken {
-            sender::take_back(self, cut.rows.changed);
-        }
     }
 
     /// Records that the mirror was promoted: this folder must not be served any more.
@@ -400,31 +248,6 @@ impl Mirror {
             }
         }
         self.end_sender(WaitsEnd::Stopped);
-    }
-
-    /// Removes the mirror, for this run and all later ones. It keeps its state, and no changes are
-    /// collected for it any more.
-    ///
-    /// # Errors
-    /// [`SetMirrorError::None`] if there is none; if the table fails, the mirror stays.
-    pub(crate) fn remove_peer(&self) -> Result<(), SetMirrorError> {
-        let row = self.state.lock().row.clone();
-        if row.peer.is_empty() {
-            return Err(SetMirrorError::None);
-        }
-        let row = MirrorRow { peer: String::new(), ..row };
-        self.parts.shard.put_mirror_row(&row).map_err(SetMirrorError::Table)?;
-        self.parts.table.persist().map_err(|_| SetMirrorError::Table(Code::Io.into()))?;
-        self.end_sender(WaitsEnd::Removed);
-        self.drop_cut();
-        self.parts.shard.end_collecting();
-        self.parts.opens.changes().end();
-        let mut state = self.state.lock();
-        state.row = row;
-        state.has_stopped = false;
-        state.phase = MirrorPhase::Connecting { problem: None };
-        state.as_of = None;
-        Ok(())
     }
 
     fn end_sender(&self, why: WaitsEnd) {
@@ -525,15 +348,8 @@ impl State {
         if !self.gets_groups() {
             return Err(Code::NotSupported.into());
         }
-        self.awaited = self.commits + 1;
-        Ok(Commit(self.awaited))
-    }
-}
-
-/// Checks that a volume has no other mirror.
-fn expect_no_other(row: &MirrorRow, peer: &str) -> Result<(), SetMirrorError> {
-    match row.peer.is_empty() || row.peer == peer {
-        true => Ok(()),
-        false => Err(SetMirrorError::Another(row.peer.clone())),
+        let next = Commit(self.commits + 1);
+        self.waits.want(next);
+        Ok(next)
     }
 }

@@ -5,11 +5,10 @@
 //! compared with the mirror.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use pelago_data::{ContentKey, CutError};
-use pelago_meta::shard::{ChangedRows, RowCut, RowRisk};
+use pelago_meta::shard::RowCut;
 use pelago_store::clock;
 use pelago_store::report::{content_failed, table_failed};
 use pelago_store::rows::MirrorRole;
@@ -22,11 +21,12 @@ use pelago_wire::{Code, Time};
 
 use super::content::send_piece;
 use super::course::{Course, Next};
+use super::cut::{Polled, TakenCut, take_back};
 use super::group::{GroupSender, SendError};
 use super::levels::WatchedLink;
 use super::resync;
 use super::verify::Verification;
-use super::{Mirror, MirrorPhase, Offer, TakenCut};
+use super::{Mirror, MirrorPhase, Offer};
 
 /// The pause before a lost connection is made again.
 const RECONNECT: Duration = Duration::from_secs(1);
@@ -195,18 +195,12 @@ impl<'a> Sender<'a> {
 
     /// Waits for a cut within a group, where no ping is sent.
     fn next_cut(&self) -> Result<TakenCut, SendError> {
-        let mut state = self.mirror.state.lock();
         loop {
-            if state.has_stopped {
-                return Err(SendError::Primary(Code::Unavailable.into()));
+            match self.mirror.poll_cut(true, PAUSE) {
+                Polled::Cut(cut) => return Ok(*cut),
+                Polled::NotYet => {}
+                Polled::Stopped => return Err(SendError::Primary(Code::Unavailable.into())),
             }
-            if let Some(cut) = state.cut.take() {
-                return Ok(cut);
-            }
-            state.wants_cut = true;
-            state.wants_empty_cut = true;
-            self.mirror.parts.durability.flush_soon();
-            self.mirror.changed.wait_for(&mut state, PAUSE);
         }
     }
 
@@ -248,27 +242,11 @@ impl<'a> Sender<'a> {
             }
             let verifies = self.verify_some(link)?;
             let wants_rows = self.verification.as_ref().is_some_and(Verification::wants_rows);
-            {
-                let mut state = self.mirror.state.lock();
-                if state.has_stopped {
-                    return Ok(None);
-                }
-                if let Some(cut) = state.cut.take() {
-                    return Ok(Some(cut));
-                }
-                // One cut at a time: if two failed, the changes of one would be lost.
-                state.wants_cut = true;
-                state.wants_empty_cut |= files_changed || !self.course.follows() || wants_rows;
-                let is_awaited = state.awaited > state.mirrored && !state.lacks_some;
-                if state.wants_empty_cut || is_awaited || state.waits.syncs() > 0 {
-                    self.mirror.parts.durability.flush_soon();
-                }
-                if !verifies {
-                    self.mirror.changed.wait_for(&mut state, PAUSE);
-                }
-                if let Some(cut) = state.cut.take() {
-                    return Ok(Some(cut));
-                }
+            let is_wanted = files_changed || !self.course.follows() || wants_rows;
+            match self.mirror.poll_cut(is_wanted, if verifies { Duration::ZERO } else { PAUSE }) {
+                Polled::Cut(cut) => return Ok(Some(*cut)),
+                Polled::NotYet => {}
+                Polled::Stopped => return Ok(None),
             }
             if last_sign.elapsed() >= PING {
                 link.send(&GroupPart::Ping.encode()?)?;
@@ -413,31 +391,6 @@ impl<'a> Sender<'a> {
         let Some(folder) = &self.mirror.parts.folder else { return Ok(None) };
         volume::read_mirrored(folder, file).map_err(|error| SendError::File(error.to_string()))
     }
-}
-
-impl Mirror {
-    /// Waits until the rows of a cut are safe here.
-    ///
-    /// # Errors
-    /// [`SendError::Primary`] if they may be lost.
-    pub(super) fn wait_until_safe(&self, cut: &RowCut) -> Result<(), SendError> {
-        let (sender, answer) = mpsc::channel();
-        let when_safe = Box::new(move |result| {
-            let _waits_no_more = sender.send(result);
-        });
-        self.parts.durability.when_safe(cut.sequence, cut.invalidations, when_safe);
-        match answer.recv() {
-            Ok(result) => Ok(result?),
-            Err(_) => Err(SendError::Primary(Code::Unavailable.into())),
-        }
-    }
-}
-
-/// Makes the changes of a cut those of the next one.
-pub(super) fn take_back(mirror: &Mirror, changed: ChangedRows) {
-    mirror.parts.shard.take_back(changed);
-    mirror.parts.opens.changes().take_back();
-    mirror.state.lock().under_way = RowRisk::default();
 }
 
 fn send_rows(group: &mut GroupSender<'_>, cut: &RowCut) -> Result<(), SendError> {

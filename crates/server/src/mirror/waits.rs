@@ -1,9 +1,10 @@
-//! The callers that wait for the mirror: a state machine without I/O.
+//! The callers that wait for the mirror: a state machine without I/O. There are three kinds.
 //!
-//! A caller of level *remote* waits until the mirror has everything that was done before a group
+//! A sync of level *remote* waits until the mirror has everything that was done before a group
 //! commit. If the mirror is cut off, it is answered when its change is safe here, unless the volume
-//! is to wait all the same. A caller that was held back because the mirror is too far behind waits
-//! until it has caught up, or is cut off.
+//! is to wait all the same. `pelago wait` and a handover want more, and never go on without it: also
+//! what open files had in memory. They ask again and again whether the mirror has it. A caller that
+//! was held back because the mirror is too far behind waits until it has caught up, or is cut off.
 
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,13 @@ pub(super) struct Waits {
     /// The time since which the mirror does not follow; `None` if it does.
     apart_since: Option<Instant>,
     is_cut_off: bool,
+    /// The newest group commit that the mirror has with all that open files had in memory: it has
+    /// everything that was done before that commit began.
+    whole: Commit,
+    /// The newest group commit that somebody wants whole.
+    wanted: Commit,
+    /// The last group commit could not write all that open files had in memory.
+    lacks_some: bool,
     /// Callers that wait until the mirror has everything that was done before a group commit.
     syncs: Vec<(Commit, WhenMirrored)>,
     /// Callers that are held back, each with the time since which it is.
@@ -69,6 +77,9 @@ impl Waits {
             when_cut,
             apart_since: Some(now),
             is_cut_off: false,
+            whole: Commit(0),
+            wanted: Commit(0),
+            lacks_some: false,
             syncs: Vec::new(),
             held: Vec::new(),
         }
@@ -94,6 +105,33 @@ impl Waits {
         None
     }
 
+    /// Records that somebody wants the mirror to have everything that was done before a group
+    /// commit.
+    pub(super) fn want(&mut self, commit: Commit) {
+        self.wanted = self.wanted.max(commit);
+    }
+
+    /// Returns whether the mirror has everything that was done before a group commit.
+    pub(super) fn has(&self, commit: Commit) -> bool {
+        self.whole >= commit
+    }
+
+    /// Returns whether a cut is waited for, though nothing may have changed.
+    pub(super) fn want_cut(&self) -> bool {
+        self.wanted > self.whole || !self.syncs.is_empty()
+    }
+
+    /// Returns whether a group commit is to cut at once. One that lacked something is not repeated
+    /// without a pause.
+    pub(super) fn are_urgent(&self) -> bool {
+        (self.wanted > self.whole && !self.lacks_some) || !self.syncs.is_empty()
+    }
+
+    /// Records whether a group commit has written all that open files had in memory.
+    pub(super) const fn committed(&mut self, has_all: bool) {
+        self.lacks_some = !has_all;
+    }
+
     /// Holds a caller back. Returns the callback if the mirror is cut off.
     pub(super) fn hold_back(&mut self, now: Instant, answer: WhenMirrored) -> Option<WhenMirrored> {
         if self.is_cut_off {
@@ -111,9 +149,12 @@ impl Waits {
         }
     }
 
-    /// Records that the mirror has everything that was done before a group commit. Returns the
-    /// callers that waited for that.
-    pub(super) fn mirrored(&mut self, commit: Commit) -> Vec<WhenMirrored> {
+    /// Records that the mirror has what a group commit has made safe; `has_all`: with all that open
+    /// files had in memory. Returns the callers that waited for that.
+    pub(super) fn mirrored(&mut self, commit: Commit, has_all: bool) -> Vec<WhenMirrored> {
+        if has_all {
+            self.whole = self.whole.max(commit);
+        }
         let ready = self.syncs.extract_if(.., |(awaited, _)| *awaited <= commit);
         ready.map(|(_, answer)| answer).collect()
     }
@@ -146,7 +187,10 @@ impl Waits {
         why: WaitsEnd,
         now: Instant,
     ) -> Vec<(WhenMirrored, Result<(), Error>)> {
-        let waits = std::mem::replace(self, Self::new(self.when_cut, now));
+        // Those who ask again and again have other ways to hear of it.
+        let Self { whole, wanted, lacks_some, .. } = *self;
+        let anew = Self { whole, wanted, lacks_some, ..Self::new(self.when_cut, now) };
+        let waits = std::mem::replace(self, anew);
         let result = match why {
             WaitsEnd::Removed => Ok(()),
             WaitsEnd::Stopped => Err(Code::Unavailable.into()),
@@ -248,7 +292,24 @@ mod tests {
         assert_eq!(waits.tick(now + 9 * SECOND, busy(now)).len(), 0);
         assert!(waits.is_cut_off());
         assert!(waits.sync(Commit(2), nothing()).is_none());
-        assert_eq!(waits.mirrored(Commit(1)).len(), 1);
+        assert_eq!(waits.mirrored(Commit(1), true).len(), 1);
+    }
+
+    #[test]
+    fn whoever_wants_all_is_not_content_with_less() {
+        let (mut waits, now) = following(WhenCut::GoOn);
+        assert!(!waits.want_cut());
+        waits.want(Commit(3));
+        assert!(waits.want_cut() && waits.are_urgent());
+        waits.committed(false);
+        assert!(waits.want_cut() && !waits.are_urgent(), "a file fails: there is a pause");
+        waits.mirrored(Commit(3), false);
+        assert!(!waits.has(Commit(3)));
+        waits.tick(now + 3 * SECOND, busy(now));
+        assert!(waits.is_cut_off() && !waits.has(Commit(3)), "it never goes on without it");
+        waits.committed(true);
+        waits.mirrored(Commit(4), true);
+        assert!(waits.has(Commit(3)) && !waits.has(Commit(5)) && !waits.want_cut());
     }
 
     #[test]

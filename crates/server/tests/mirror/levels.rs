@@ -65,6 +65,16 @@ fn has_reply(replies: &Replied) -> bool {
     matches!(replies.recv_timeout(SOON), Ok(Ok(_)))
 }
 
+/// Waits until the mirror is cut off, or is back.
+fn until_cut_off(server: &Server, is_cut_off: bool) {
+    let begun = Instant::now();
+    while server.mirror().unwrap().is_cut_off != is_cut_off {
+        assert!(begun.elapsed() < DEADLINE);
+        // Polled: a thread of the server decides it, several times in a second.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Returns the gate of the mirror's answers.
 fn gate(world: &World) -> Arc<Mutex<()>> {
     Arc::clone(&world.place.lock().gate)
@@ -235,11 +245,7 @@ fn a_mirror_that_is_silent_holds_a_sync_up_for_three_seconds() {
     assert!(has_reply(&begin_sync(server, open)), "the next one goes on at once");
     drop(closed);
     world.mirrored();
-    let back = Instant::now();
-    while server.mirror().unwrap().is_cut_off {
-        assert!(back.elapsed() < DEADLINE);
-        std::thread::yield_now();
-    }
+    until_cut_off(server, false);
     let closed = gate.lock();
     write(server, open, 0, b"bytes").unwrap();
     assert!(!has_reply(&begin_sync(server, open)), "it waits for the mirror again");
@@ -256,11 +262,7 @@ fn a_volume_that_is_to_wait_waits_for_a_mirror_that_is_cut_off() {
     let gate = gate(&world);
     let closed = gate.lock();
     let waits = begin_sync(server, open);
-    let begun = Instant::now();
-    while !server.mirror().unwrap().is_cut_off {
-        assert!(begun.elapsed() < DEADLINE);
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until_cut_off(server, true);
     assert!(!has_reply(&waits));
     drop(closed);
     waits.recv_timeout(DEADLINE).unwrap().unwrap();
@@ -338,11 +340,7 @@ fn a_mirror_that_is_back_is_waited_for_when_it_has_caught_up() {
         place.cut_next = true;
     }
     write(server, open, 0, &[1; 100]).unwrap();
-    let cut = Instant::now();
-    while !server.mirror().unwrap().is_cut_off {
-        assert!(cut.elapsed() < DEADLINE);
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until_cut_off(server, true);
     let gate = gate(&world);
     let closed = gate.lock();
     world.place.lock().is_away = false;
@@ -353,10 +351,7 @@ fn a_mirror_that_is_back_is_waited_for_when_it_has_caught_up() {
     assert!(has_reply(&begin_sync(server, open)));
     drop(closed);
     world.mirrored();
-    while server.mirror().unwrap().is_cut_off {
-        assert!(cut.elapsed() < DEADLINE);
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until_cut_off(server, false);
 }
 
 /// The connection is lost in the middle of a comparison, which goes on over the next one.
