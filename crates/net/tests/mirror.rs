@@ -8,10 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use pelago_net::clients::date::Date;
+use pelago_net::clients::ClientRef;
 use pelago_net::clients::file::edit;
-use pelago_net::clients::list::ClientList;
-use pelago_net::clients::{ClientRef, KeyName};
 use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::mirror::{MirrorConnection, MirrorServer};
@@ -25,13 +23,15 @@ use pelago_wire::mirror::{
 };
 use rustls::StreamOwned;
 
+use crate::mirrors::{
+    RUN, VOLUME, address, primary_key, server_key, start, state, until_none_is_open,
+};
 use crate::raw::{READ_TIMEOUT, RawClient, frame};
 
+#[path = "harness/mirrors.rs"]
+mod mirrors;
 #[path = "harness/raw.rs"]
 mod raw;
-
-const VOLUME: [u8; 16] = [5; 16];
-const RUN: PrimaryRun = [6; 16];
 
 /// A mirror that records the parts that it gets, and answers each end of a group.
 #[derive(Default)]
@@ -44,10 +44,6 @@ struct Stub {
 struct StubGroups {
     stub: Arc<Stub>,
     number: u64,
-}
-
-fn state(number: u64, says: MirrorSays) -> GroupState {
-    GroupState { reign: 1, run: RUN, number, says }
 }
 
 struct StubMirrors(Arc<Stub>);
@@ -110,30 +106,17 @@ struct World {
     server: MirrorServer,
 }
 
-fn server_key() -> PrivateKey {
-    PrivateKey::from_seed([1; 32])
-}
-
-fn primary_key() -> PrivateKey {
-    PrivateKey::from_seed([2; 32])
-}
-
 impl World {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let file = || OwnFile::of(&folder.path().join("clients")).unwrap();
-        let key = primary_key().public();
-        edit(&file(), |clients| clients.allow(key, None::<KeyName>, Date::today())).unwrap();
-        let clients = Arc::new(ClientList::open(file()).unwrap());
         let stub = Arc::new(Stub::default());
         let mirrors = Arc::new(StubMirrors(Arc::clone(&stub)));
-        let any = "127.0.0.1:0".parse().unwrap();
-        let server = MirrorServer::start(any, &server_key(), clients, mirrors).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let server = start(folder.path(), "127.0.0.1:0".parse().unwrap(), mirrors);
         Self { folder, stub, server }
     }
 
     fn address(&self, key: &PrivateKey) -> ServerAddress {
-        ServerAddress::new(key.public(), "127.0.0.1", self.server.address().port()).unwrap()
+        address(key, self.server.address().port())
     }
 
     fn connect(&self, reign: u64) -> Result<(MirrorConnection, GroupState), LinkError> {
@@ -175,12 +158,7 @@ fn groups_arrive_as_they_were_sent_and_are_answered() {
     assert_eq!(link.receive().unwrap(), state(1, MirrorSays::Pong));
     assert!(world.stub.carried_out.load(Ordering::SeqCst) >= 1);
     drop(link);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while world.stub.open.load(Ordering::SeqCst) > 0 {
-        assert!(Instant::now() < deadline, "the groups of a connection end with it");
-        // Polled: nothing says when the thread of the connection has dropped the groups.
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until_none_is_open(&world.stub.open);
 }
 
 #[test]
@@ -270,8 +248,7 @@ fn a_key_that_is_removed_ends_its_connection() {
 #[test]
 fn a_server_that_stops_ends_its_connections() {
     let World { server, stub, .. } = World::new();
-    let address =
-        ServerAddress::new(server_key().public(), "127.0.0.1", server.address().port()).unwrap();
+    let address = address(&server_key(), server.address().port());
     let (mut link, _) =
         MirrorConnection::connect(&primary_key(), &address, VOLUME, 1, RUN).unwrap();
     // A connection that says nothing.

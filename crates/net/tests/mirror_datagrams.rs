@@ -3,241 +3,24 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use pelago_net::clients::KeyName;
-use pelago_net::clients::date::Date;
-use pelago_net::clients::file::edit;
-use pelago_net::clients::list::ClientList;
-use pelago_net::key::PrivateKey;
-use pelago_net::key::address::ServerAddress;
-use pelago_net::mirror::{Datagrams, MirrorConnection, MirrorServer};
-use pelago_net::own_file::OwnFile;
-use pelago_proto::fec::RepairMode;
 use pelago_wire::limits;
-use pelago_wire::mirror::{
-    GroupPart, GroupState, Groups, LinkError, MirrorLink, MirrorSays, Mirrors, OfferRefused,
-    PrimaryRun, Via,
-};
+use pelago_wire::mirror::{GroupPart, LinkError, MirrorLink as _};
 
-use crate::forwarder::Forwarder;
+use crate::datagrams::{PART, Primary, World, content};
+use crate::mirrors::{VOLUME, until_none_is_open};
 
+#[path = "harness/datagrams.rs"]
+mod datagrams;
 #[path = "harness/forwarder.rs"]
 mod forwarder;
-
-const RUN: PrimaryRun = [6; 16];
-const VOLUME: [u8; 16] = [5; 16];
-const PART: usize = 200 << 10;
-
-/// A mirror that compares each part with the one that its number says was sent.
-#[derive(Default)]
-struct Stub {
-    taken: AtomicU64,
-    open: AtomicUsize,
-    /// The time that it takes for each part, in microseconds.
-    slowness: AtomicU64,
-    wrong: Mutex<Vec<String>>,
-}
-
-struct StubGroups {
-    stub: Arc<Stub>,
-    volume: [u8; 16],
-    number: u64,
-}
-
-struct StubMirrors(Arc<Stub>);
-
-impl Mirrors for StubMirrors {
-    fn offer(
-        &self,
-        volume: [u8; 16],
-        _reign: u64,
-        _run: PrimaryRun,
-        _via: Via,
-    ) -> Result<Box<dyn Groups>, OfferRefused> {
-        self.0.open.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(StubGroups { stub: Arc::clone(&self.0), volume, number: 0 }))
-    }
-}
-
-fn state(number: u64, says: MirrorSays) -> GroupState {
-    GroupState { reign: 1, run: RUN, number, says }
-}
-
-/// Returns the bytes of a part, which nothing else has.
-fn content(volume: [u8; 16], offset: u64, length: usize) -> Vec<u8> {
-    let mut state = (offset + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(volume[0]);
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        bytes.extend((state >> 8).to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes
-}
-
-impl Groups for StubGroups {
-    fn ready(&self) -> GroupState {
-        state(self.number, MirrorSays::Ready)
-    }
-
-    fn take(&mut self, body: &[u8]) -> Result<Option<GroupState>, String> {
-        let part = GroupPart::decode(body).map_err(|error| error.to_string())?;
-        match part {
-            GroupPart::Bytes { offset, bytes } => {
-                if bytes != content(self.volume, offset, bytes.len()) {
-                    self.stub.wrong.lock().push(format!("part {offset}"));
-                }
-                self.stub.taken.fetch_add(bytes.len() as u64, Ordering::SeqCst);
-                let slowness = self.stub.slowness.load(Ordering::Relaxed);
-                if slowness > 0 {
-                    // The disk of the mirror.
-                    thread::sleep(Duration::from_micros(slowness));
-                }
-                Ok(None)
-            }
-            GroupPart::End { sum } => {
-                self.number += 1;
-                if sum != self.number {
-                    self.stub.wrong.lock().push(format!("end {sum} of group {}", self.number));
-                }
-                Ok(Some(state(self.number, MirrorSays::Safe)))
-            }
-            GroupPart::Ping => Ok(Some(state(self.number, MirrorSays::Pong))),
-            other => Err(format!("{other:?}")),
-        }
-    }
-
-    fn carry_out(&mut self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-impl Drop for StubGroups {
-    fn drop(&mut self) {
-        self.stub.open.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-struct World {
-    _folder: tempfile::TempDir,
-    stub: Arc<Stub>,
-    server: MirrorServer,
-    forwarder: Forwarder,
-    datagrams: Datagrams,
-}
-
-fn server_key() -> PrivateKey {
-    PrivateKey::from_seed([1; 32])
-}
-
-fn primary_key() -> PrivateKey {
-    PrivateKey::from_seed([2; 32])
-}
-
-impl World {
-    fn new(seed: u64) -> Self {
-        loop {
-            let world = Self::at("127.0.0.1:0".parse().unwrap(), seed);
-            // Another test may have the UDP port of this number.
-            if world.has_port() {
-                return world;
-            }
-        }
-    }
-
-    /// Returns whether the server has a UDP port.
-    fn has_port(&self) -> bool {
-        self.connect_volume(VOLUME).is_ok_and(|connection| connection.has_datagrams())
-    }
-
-    fn at(address: SocketAddr, seed: u64) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let file = || OwnFile::of(&folder.path().join("clients")).unwrap();
-        let key = primary_key().public();
-        edit(&file(), |clients| clients.allow(key, None::<KeyName>, Date::today())).unwrap();
-        let clients = Arc::new(ClientList::open(file()).unwrap());
-        let stub = Arc::new(Stub::default());
-        let mirrors = Arc::new(StubMirrors(Arc::clone(&stub)));
-        let server = MirrorServer::start(address, &server_key(), clients, mirrors).unwrap();
-        let forwarder = Forwarder::start(server.address().port(), seed);
-        let datagrams = Datagrams::new(RepairMode::Auto);
-        Self { _folder: folder, stub, server, forwarder, datagrams }
-    }
-
-    fn connect_volume(&self, volume: [u8; 16]) -> Result<MirrorConnection, LinkError> {
-        let port = self.forwarder.port;
-        let address = ServerAddress::new(server_key().public(), "127.0.0.1", port).unwrap();
-        let key = primary_key();
-        let datagrams = &self.datagrams;
-        let connected =
-            MirrorConnection::connect_with_datagrams(&key, &address, volume, 1, RUN, datagrams);
-        connected.map(|(connection, ready)| {
-            assert_eq!(ready, state(0, MirrorSays::Ready));
-            connection
-        })
-    }
-
-    fn connect(&self) -> MirrorConnection {
-        let connection = self.connect_volume(VOLUME).unwrap();
-        assert!(connection.has_datagrams());
-        connection
-    }
-
-    /// Checks that all that arrived was right.
-    fn check(&self) {
-        assert_eq!(*self.stub.wrong.lock(), Vec::<String>::new());
-    }
-}
-
-/// A primary that sends groups.
-struct Primary {
-    link: MirrorConnection,
-    volume: [u8; 16],
-    offset: u64,
-    number: u64,
-}
-
-impl Primary {
-    fn new(link: MirrorConnection, volume: [u8; 16]) -> Self {
-        Self { link, volume, offset: 0, number: 0 }
-    }
-
-    fn part(&mut self, length: usize) -> Result<(), LinkError> {
-        let bytes = content(self.volume, self.offset, length);
-        let part = GroupPart::Bytes { offset: self.offset, bytes };
-        self.offset += length as u64;
-        self.link.send(&part.encode().unwrap())
-    }
-
-    /// Sends a group of so many bytes, and waits until it is safe. Returns how long that took.
-    fn group(&mut self, bytes: usize) -> Result<Duration, LinkError> {
-        let begun = Instant::now();
-        let mut left = bytes;
-        while left > 0 {
-            let length = left.min(PART);
-            self.part(length)?;
-            left -= length;
-        }
-        self.number += 1;
-        self.link.send(&GroupPart::End { sum: self.number }.encode().unwrap())?;
-        let answer = self.link.receive()?;
-        assert_eq!(answer, state(self.number, MirrorSays::Safe));
-        Ok(begun.elapsed())
-    }
-
-    fn ping(&mut self) -> Result<(), LinkError> {
-        self.link.send(&GroupPart::Ping.encode().unwrap())?;
-        assert_eq!(self.link.receive()?, state(self.number, MirrorSays::Pong));
-        Ok(())
-    }
-}
+#[path = "harness/mirrors.rs"]
+mod mirrors;
 
 /// Sends groups of several sizes over a path.
 fn exchange(world: &World) {
@@ -483,12 +266,7 @@ fn a_primary_that_goes_ends_the_groups_of_its_connection() {
     primary.group(1 << 20).unwrap();
     primary.part(PART).unwrap();
     drop(primary);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while world.stub.open.load(Ordering::SeqCst) > 0 {
-        assert!(Instant::now() < deadline, "the groups of a connection end with it");
-        // Polled: nothing says when the thread of the connection has dropped the groups.
-        thread::sleep(Duration::from_millis(10));
-    }
+    until_none_is_open(&world.stub.open);
     exchange_after(&world);
 }
 
