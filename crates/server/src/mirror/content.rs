@@ -25,7 +25,7 @@ pub(super) struct KnownFile {
 
 impl KnownFile {
     /// Opens a content file; `None` if it was removed.
-    pub(super) fn open(mirror: &Mirror, key: ContentKey) -> Result<Option<Self>, SendError> {
+    pub(super) fn of(mirror: &Mirror, key: ContentKey) -> Result<Option<Self>, SendError> {
         let opened = mirror.parts.content.open_file(key.0, key.1, FileAccess::Read);
         let Some(file) = opened.map_err(|error| content_failed(&error))? else { return Ok(None) };
         let blocks = size_of(&file)?.div_ceil(limits::COMPARED_BLOCK_BYTES as u64);

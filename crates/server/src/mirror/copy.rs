@@ -81,7 +81,7 @@ impl Copying<'_, '_> {
         }
         match content_of(row_key, value) {
             // As it is now; it may have been removed since.
-            Some(content) => match KnownFile::open(self.mirror, content)? {
+            Some(content) => match KnownFile::of(self.mirror, content)? {
                 Some(known) => known.send(self.group),
                 None => Ok(()),
             },

@@ -300,7 +300,7 @@ impl<'a, 'b> Comparing<'a, 'b> {
         let mut large = Vec::new();
         for (key, is_missing) in keys.iter().zip(is_missing) {
             // It may have been removed since the snapshot.
-            let Some(known) = KnownFile::open(self.mirror, *key)? else { continue };
+            let Some(known) = KnownFile::of(self.mirror, *key)? else { continue };
             match is_missing || known.size()? <= SMALL_BYTES {
                 true => known.send(self.group)?,
                 false if known.blocks() > ASKED_BLOCKS => large.push(known),

@@ -313,7 +313,7 @@ fn slices(mirror: &Mirror, files: &[Tried]) -> Result<Vec<InSlice>, SendError> {
         if mirror.parts.opens.changes().is_changed(tried.key) {
             return Ok(InSlice::NotAsked(Outcome::Changed));
         }
-        let Some(known) = KnownFile::open(mirror, tried.key)? else {
+        let Some(known) = KnownFile::of(mirror, tried.key)? else {
             return Ok(InSlice::NotAsked(Outcome::Gone));
         };
         let blocks = blocks_of(tried.first, known.blocks(), left);

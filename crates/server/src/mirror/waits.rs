@@ -2,9 +2,10 @@
 //!
 //! A sync of level *remote* waits until the mirror has everything that was done before a group
 //! commit. If the mirror is cut off, it is answered when its change is safe here, unless the volume
-//! is to wait all the same. `pelago wait` and a handover want more, and never go on without it: also
-//! what open files had in memory. They ask again and again whether the mirror has it. A caller that
-//! was held back because the mirror is too far behind waits until it has caught up, or is cut off.
+//! is to wait all the same. `pelago wait` and a handover want more: also what open files had in
+//! memory. They ask again and again whether the mirror has it, and never go on without it. A caller
+//! that was held back because the mirror is too far behind waits until it has caught up, or is cut
+//! off.
 
 use std::time::{Duration, Instant};
 
