@@ -1,7 +1,6 @@
 //! The mirror's end: data packets in any order, and those that are rebuilt from others.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
 use std::sync::Arc;
 
 use pelago_wire::datagram::{DataPacket, LayerPacket, RepairPacket};
@@ -175,13 +174,6 @@ impl Decoder {
     #[must_use]
     pub fn complete(&self) -> u64 {
         self.gaps.complete()
-    }
-
-    /// Returns the sequence numbers below one that are missing, as runs in order. Beyond
-    /// [`limits::DECODED_GAPS`] runs the oldest ones have numbers that are not missing.
-    #[must_use]
-    pub fn missing(&self, below: u64) -> Vec<Range<u64>> {
-        self.gaps.below(below)
     }
 
     /// Returns what has happened so far.

@@ -57,13 +57,6 @@ impl Gaps {
         self.first().map_or(self.next, |run| run.start)
     }
 
-    /// Returns the missing numbers below one.
-    pub(super) fn below(&self, number: u64) -> Vec<Range<u64>> {
-        let runs = self.runs.range(..number).map(|(first, end)| *first..(*end).min(number));
-        let unseen = self.next..number;
-        runs.chain([unseen]).filter(|run| !run.is_empty()).collect()
-    }
-
     fn run_of(&self, number: u64) -> Option<(u64, u64)> {
         let (first, end) = self.runs.range(..=number).next_back()?;
         (number < *end).then_some((*first, *end))
@@ -78,5 +71,21 @@ impl Gaps {
         if let (Some((first, _)), Some((_, end))) = (self.runs.pop_first(), self.runs.pop_first()) {
             self.runs.insert(first, end);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limited_number_of_runs_is_kept() {
+        let mut gaps = Gaps::default();
+        for number in 0..2 * limits::DECODED_GAPS as u64 {
+            assert!(gaps.take(3 * number + 1));
+            assert!(gaps.runs.len() <= limits::DECODED_GAPS);
+        }
+        assert_eq!(gaps.complete(), 0);
+        assert!(gaps.is_missing(1), "what has arrived between the oldest runs is asked for again");
     }
 }

@@ -64,20 +64,6 @@ impl StreamBuffer {
         self.next
     }
 
-    /// Returns the ranges before an offset that have not come.
-    #[must_use]
-    pub fn missing(&self, before: u64) -> Vec<Range<u64>> {
-        let mut at = self.next;
-        let mut missing = Vec::new();
-        for (from, piece) in self.ahead.range(..before) {
-            missing.push(at..*from);
-            at = from + piece.len() as u64;
-        }
-        missing.push(at..before);
-        missing.retain(|range| !range.is_empty());
-        missing
-    }
-
     /// Moves what follows the bytes that are ready.
     fn advance(&mut self) {
         while let Some(piece) = self.ahead.remove(&self.next) {

@@ -164,9 +164,7 @@ impl World {
     /// Brings what is missing, as the connection does.
     fn fill(&mut self) {
         self.burn();
-        for range in self.stream.missing(self.encoder.offset()) {
-            self.stream.insert(range.start, &range.map(byte).collect::<Vec<u8>>());
-        }
+        self.bring(self.encoder.offset());
         self.decoder.handle_filled(self.stream.next());
         self.burn();
     }
@@ -176,10 +174,14 @@ impl World {
         let Some((at, before)) = self.asked.filter(|(at, _)| self.now - *at >= ms(100)) else {
             return;
         };
-        for range in self.stream.missing(before) {
-            self.stream.insert(range.start, &range.map(byte).collect::<Vec<u8>>());
-        }
+        self.bring(before);
         self.asked = Some((at + ms(100), self.encoder.offset()));
+    }
+
+    /// Brings the stream up to an offset. What has come of it is dropped.
+    fn bring(&mut self, before: u64) {
+        let next = self.stream.next();
+        self.stream.insert(next, &(next..before).map(byte).collect::<Vec<u8>>());
     }
 
     /// Ends the primary: what is under way arrives, and nothing follows.
