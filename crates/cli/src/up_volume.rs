@@ -6,7 +6,7 @@ use std::time::Duration;
 use pelago_keynote::hex;
 use pelago_net::key::address::ServerAddress;
 
-use crate::control::{ControlReply, Request, ask, ask_status};
+use crate::control::{AskError, ControlReply, Request, ask, ask_status};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::status_report::StatusReport;
 
@@ -47,5 +47,25 @@ pub(crate) fn volume_id(dir: &Path) -> Outcome<[u8; 16]> {
         }
         Ok(_) => Err(failed("it serves no volume")),
         Err(error) => Err(failed(&error.to_string())),
+    }
+}
+
+/// The progress of the mirror.
+pub(crate) struct Mirrored {
+    /// The group commit: the mirror is to have all changes that were done before it.
+    pub(crate) commit: u64,
+    /// The mirror has these changes.
+    pub(crate) done: bool,
+}
+
+/// Waits for two seconds until the mirror has all changes that were done before a group commit, or
+/// before now.
+///
+/// # Errors
+/// [`AskError::Refused`] if the volume has no mirror.
+pub(crate) fn mirrored(dir: &Path, commit: Option<u64>) -> Result<Mirrored, AskError> {
+    match ask(dir, Request::WaitForMirror { commit }, PATIENCE)?.0 {
+        ControlReply::Mirrored { commit, done } => Ok(Mirrored { commit, done }),
+        _ => Err(AskError::Garbled),
     }
 }

@@ -12,7 +12,7 @@ use pelago_wire::{Code, Error, Reply, Request};
 use serde_json::json;
 
 use super::key::own_key;
-use crate::control::ask_status;
+use crate::control::{AskError, ask_status};
 use crate::credential::{self, Chain, Link};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::key_argument::{self, KeyArgumentError};
@@ -20,7 +20,7 @@ use crate::key_names::{KeyNames, described};
 use crate::licensed_key::licensed_key;
 use crate::server_session::{PATIENCE, ServerSession};
 use crate::status_report::StatusReport;
-use crate::up_volume::volume_id;
+use crate::up_volume::{Mirrored, mirrored, volume_id};
 use crate::{json, locate, output, runtime_dir};
 
 mod by_auditor;
@@ -35,7 +35,8 @@ with it reads nothing more, by name or by an open file. What was read before sta
 
 It holds in all offices. Those that can be reached are waited for; each other one has a line, and \
 goes on serving guests as before while it is cut off, for a day at most. Once its line is back it \
-holds there before a guest is served.
+holds there before a guest is served. On the machine of a volume with a mirror it waits until the \
+mirror has it, for two seconds at most; if it does not have it then, a line says so.
 
 With --mount a guest who has the right `a` there takes back what others have shared in it: the \
 last credential of a file, or one by which a guest is connected, by the first digits of its id, as \
@@ -155,6 +156,7 @@ fn revoke_key(args: &Args, taken: &PublicKey) -> Outcome<()> {
     let sentence = Revocation::sign(volume_id(&dir)?, subject, now(), &key.signing_key());
     let invalid = "a root is taken out of the file `policy` of the volume instead";
     let offices = of_volume(&dir, sentence, invalid)?;
+    wait_for_mirror(&dir);
     if args.json {
         return output::print_json(&json!({
             "version": json::VERSION,
@@ -175,6 +177,19 @@ fn revoke_key(args: &Args, taken: &PublicKey) -> Outcome<()> {
     ))
 }
 
+/// Waits for a moment until the mirror of the volume in `dir`, if it has one, has what was taken
+/// back, and says if it does not: the revocation holds here all the same.
+fn wait_for_mirror(dir: &Path) {
+    match mirrored(dir, None) {
+        // It has no mirror.
+        Ok(Mirrored { done: true, .. }) | Err(AskError::Refused { .. }) => {}
+        Ok(Mirrored { done: false, .. }) | Err(_) => output::print_error(
+            "not yet   at the mirror: if it is promoted before it has this, guests go on there as \
+             before. `pelago wait --level remote` returns once it has it",
+        ),
+    }
+}
+
 fn now() -> u64 {
     u64::try_from(clock::now().seconds).unwrap_or_default()
 }
@@ -193,12 +208,21 @@ fn revoke_credential(args: &Args) -> Outcome<()> {
     let elsewhere = "the credential is of another volume: name that with `-V DIR`";
     // Its end, after which the revocation is of no use, is in the text.
     let texts = vec![revoked.credential.text().to_owned()];
-    let session = match (&args.volume, &of_guest) {
-        (None, Some((above, _))) => ServerSession::of_guest(above, key)?,
-        (Some(dir), _) => ServerSession::of_volume(&locate::find(Some(dir), None)?.dir)?,
-        (None, None) => ServerSession::of_volume(&volume_of(&chain.last.share)?)?,
+    let offices = match (&args.volume, &of_guest) {
+        // The server of a guest says nothing of its mirror.
+        (None, Some((above, _))) => {
+            ask(&ServerSession::of_guest(above, key)?, sentence, texts, elsewhere)?
+        }
+        (volume, _) => {
+            let dir = match volume {
+                Some(dir) => locate::find(Some(dir), None)?.dir,
+                None => volume_of(&chain.last.share)?,
+            };
+            let offices = ask(&ServerSession::of_volume(&dir)?, sentence, texts, elsewhere)?;
+            wait_for_mirror(&dir);
+            offices
+        }
     };
-    let offices = ask(&session, sentence, texts, elsewhere)?;
     print(args, &chain, revoked, &offices)
 }
 

@@ -10,10 +10,8 @@ use serde_json::json;
 use super::serving::parse_seconds;
 use crate::control::{AskError, ControlReply, Request, ask};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::up_volume::mirrored;
 use crate::{json, locate, output};
-
-/// The longest time that the volume's process may take to answer one request.
-const ANSWER: Duration = Duration::from_secs(10);
 
 const AFTER: &str = "\
 All that was done in the volume before the command began is then on stable storage: on this \
@@ -95,7 +93,7 @@ fn wait_for_mirror(args: &Args, dir: &Path) -> Outcome<()> {
     let patience = Duration::from_secs(args.timeout);
     let mut commit = None;
     loop {
-        let waited = wait_for(dir, commit)?;
+        let waited = mirrored(dir, commit).map_err(not_asked)?;
         if waited.done {
             return Ok(());
         }
@@ -105,23 +103,6 @@ fn wait_for_mirror(args: &Args, dir: &Path) -> Outcome<()> {
                 .hint("`pelago status` says how far the mirror is"));
         }
         commit = Some(waited.commit);
-    }
-}
-
-/// The progress of the mirror.
-struct Waited {
-    /// The group commit: the mirror is to have all changes that were done before it.
-    commit: u64,
-    /// The mirror has these changes.
-    done: bool,
-}
-
-/// Sends the volume's process a request to wait for a moment.
-fn wait_for(dir: &Path, commit: Option<u64>) -> Outcome<Waited> {
-    match ask(dir, Request::WaitForMirror { commit }, ANSWER) {
-        Ok((ControlReply::Mirrored { commit, done }, _)) => Ok(Waited { commit, done }),
-        Ok(_) => Err(Failure::new(Exit::Unreachable, WaitError::NotAnswered(AskError::Garbled))),
-        Err(error) => Err(not_asked(error)),
     }
 }
 

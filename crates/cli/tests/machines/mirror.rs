@@ -561,3 +561,31 @@ fn a_mirror_gets_its_groups_in_datagrams() {
     assert_eq!(sums(&sites.there, &sites.burn()), before);
     sites.logs_are_quiet();
 }
+
+/// What was taken back is at the mirror when the command ends, or it says so.
+#[test]
+fn a_revocation_is_at_the_mirror_or_a_line_says_that_it_is_not() {
+    const NOT_YET: &str = "not yet   at the mirror";
+    let Some(sites) = Sites::new() else { return };
+    sites.wait();
+    sites.home.types("pelago key new");
+    let revoke = |number: usize| {
+        let line = format!(
+            "pelago key new --path ~/key{number} && \
+             pelago revoke $(pelago key show --path ~/key{number}) -V ~/pelago"
+        );
+        tried(&sites.home, &line).expect_success()
+    };
+    let revoked = revoke(1);
+    assert!(revoked.out.contains("revoked   ") && revoked.err.is_empty(), "{revoked:?}");
+    assert_eq!(sites.mirror()["bytes_at_risk"], 0);
+    kill(sites.keeper());
+    let revoked = revoke(2);
+    assert_eq!(revoked.err.lines().count(), 1, "{revoked:?}");
+    assert!(revoked.err.starts_with(NOT_YET), "{revoked:?}");
+    sites.keep();
+    sites.wait();
+    assert_eq!(revoke(3).err, "");
+    sites.home.types("pelago site mirror --stop -V ~/pelago");
+    assert_eq!(revoke(4).err, "", "it has no mirror");
+}

@@ -236,9 +236,9 @@ mod tests {
         for commit in [3, 5, 4] {
             assert!(waits.sync(Commit(commit), nothing()).is_none());
         }
-        assert_eq!(waits.mirrored(Commit(2)).len(), 0);
-        assert_eq!(waits.mirrored(Commit(4)).len(), 2);
-        assert_eq!(waits.mirrored(Commit(9)).len(), 1);
+        assert_eq!(waits.mirrored(Commit(2), true).len(), 0);
+        assert_eq!(waits.mirrored(Commit(4), true).len(), 2);
+        assert_eq!(waits.mirrored(Commit(9), true).len(), 1);
         assert_eq!(waits.syncs(), 0);
     }
 

@@ -117,7 +117,7 @@ pub enum MirrorError {
         path: PathBuf,
         /// The cause.
         #[source]
-        source: Box<MirrorError>,
+        source: Box<Self>,
     },
     /// The volume is a primary here, and has another primary.
     #[error("{} was promoted with the reign {reign}: move it away, and remove the file \
