@@ -567,8 +567,11 @@ fn a_mirror_gets_its_groups_in_datagrams() {
 fn a_revocation_is_at_the_mirror_or_a_line_says_that_it_is_not() {
     const NOT_YET: &str = "not yet   at the mirror";
     let Some(sites) = Sites::new() else { return };
-    sites.wait();
     sites.home.types("pelago key new");
+    let guest = "pelago key new --path ~/guest && touch ~/pelago/files/shared && \
+                 pelago share ~/pelago/files/shared --to $(pelago key show --path ~/guest) > ~/cred";
+    sites.home.types(guest);
+    sites.wait();
     let revoke = |number: usize| {
         let line = format!(
             "pelago key new --path ~/key{number} && \
