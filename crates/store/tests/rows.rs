@@ -141,6 +141,10 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("high-water.v1", HighWater { next: 1 << 16 }.encode(STAMP)),
         ("index-commits.v1", index_commits().encode(STAMP)),
         ("mirror.primary.v1", mirror(MirrorRole::Primary).encode(STAMP)),
+        ("mirror.relay.v1", {
+            let relay = "key@relay.example:7450".to_owned();
+            MirrorRow { relay, ..mirror(MirrorRole::Primary) }.encode(STAMP)
+        }),
         ("mirror.mirror.v1", mirror(MirrorRole::Mirror).encode(STAMP)),
         ("mirror.replaced.v1", mirror(MirrorRole::Replaced).encode(STAMP)),
         ("session.user.v1", SessionRecord::new(nonce, RecordedPeer::User(1000)).encode(STAMP)),
@@ -232,7 +236,7 @@ fn mirror(role: MirrorRole) -> MirrorRow {
         MirrorRole::Primary => "key@mirror.example:7440".to_owned(),
         MirrorRole::Mirror | MirrorRole::Replaced => String::new(),
     };
-    MirrorRow { role, reign: 2, run: [3; 16], number: 4, peer }
+    MirrorRow { role, reign: 2, run: [3; 16], number: 4, peer, relay: String::new() }
 }
 
 fn index_commits() -> IndexCommits {

@@ -11,6 +11,9 @@ use super::row::{Body, Row};
 use super::volume::expect_volume_row;
 use crate::key::{RowKind, VolumeRow};
 
+/// The byte between the addresses of the mirror and of its relay.
+const SEPARATOR: u8 = 0;
+
 /// The role of a volume's folder beside its mirror, or its primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MirrorRole {
@@ -36,6 +39,9 @@ pub struct MirrorRow {
     /// Of a primary: its mirror as `KEY@HOST:PORT`, empty if it has none. Of others: empty. At most
     /// [`limits::SITE_ADDRESS_BYTES`].
     pub peer: String,
+    /// Of a primary: the relay of its mirror as `KEY@HOST:PORT`, empty if it has none. Of others:
+    /// empty. At most [`limits::SITE_ADDRESS_BYTES`].
+    pub relay: String,
 }
 
 impl MirrorRow {
@@ -53,7 +59,8 @@ impl MirrorRow {
     #[must_use]
     pub const fn first() -> Self {
         let role = MirrorRole::Primary;
-        Self { role, reign: 1, run: [0; 16], number: 0, peer: String::new() }
+        let peer = String::new();
+        Self { role, reign: 1, run: [0; 16], number: 0, peer, relay: String::new() }
     }
 }
 
@@ -82,17 +89,25 @@ impl Row<'_> for MirrorRow {
 
 impl Body<'_> for MirrorRow {
     fn body_bytes(&self) -> usize {
-        34 + self.peer.len()
+        let relay = if self.relay.is_empty() { 0 } else { 1 + self.relay.len() };
+        34 + self.peer.len() + relay
     }
 
     fn encode_body(&self, out: &mut Writer) {
-        assert!(self.peer.len() <= limits::SITE_ADDRESS_BYTES, "an address was checked before");
+        for address in [&self.peer, &self.relay] {
+            let is_fit = address.len() <= limits::SITE_ADDRESS_BYTES;
+            assert!(is_fit && !address.as_bytes().contains(&SEPARATOR), "it was checked before");
+        }
         out.u8(VolumeRow::MIRROR);
         out.u8(self.role.number());
         out.u64(self.reign);
         out.bytes(&self.run);
         out.u64(self.number);
         out.bytes(self.peer.as_bytes());
+        if !self.relay.is_empty() {
+            out.u8(SEPARATOR);
+            out.bytes(self.relay.as_bytes());
+        }
     }
 
     fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -104,11 +119,25 @@ impl Body<'_> for MirrorRow {
         }
         let run = body.array()?;
         let number = body.u64()?;
-        let peer = body.rest();
-        if peer.len() > limits::SITE_ADDRESS_BYTES {
-            return Err(DecodeError::Length);
-        }
-        let peer = str::from_utf8(peer).map_err(|_| DecodeError::Field("peer"))?.to_owned();
-        Ok(Self { role, reign, run, number, peer })
+        let addresses = body.rest();
+        let (peer, relay) = match addresses.iter().position(|byte| *byte == SEPARATOR) {
+            None => (addresses, &addresses[addresses.len()..]),
+            // A row has one form only.
+            Some(end) if end + 1 == addresses.len() => return Err(DecodeError::Field("relay")),
+            Some(end) => (&addresses[..end], &addresses[end + 1..]),
+        };
+        let peer = address(peer, "peer")?;
+        let relay = address(relay, "relay")?;
+        Ok(Self { role, reign, run, number, peer, relay })
+    }
+}
+
+fn address(bytes: &[u8], field: &'static str) -> Result<String, DecodeError> {
+    if bytes.len() > limits::SITE_ADDRESS_BYTES {
+        return Err(DecodeError::Length);
+    }
+    match str::from_utf8(bytes) {
+        Ok(text) if !text.as_bytes().contains(&SEPARATOR) => Ok(text.to_owned()),
+        Ok(_) | Err(_) => Err(DecodeError::Field(field)),
     }
 }
