@@ -13,7 +13,7 @@ use std::time::Duration;
 pub use connection::MirrorConnection;
 pub use datagrams::{DatagramStatus, Datagrams};
 pub use pelago_proto::fec::RepairMode;
-pub use relay::{RelayConnection, RelayOpened, RelayServer, RelayStatus};
+pub use relay::{RelayConnection, RelayServer, RelayStatus};
 pub use server::MirrorServer;
 
 mod connection;

@@ -24,7 +24,9 @@ use pelago_wire::mirror::{
     GroupPart, GroupState, Groups, LinkError, MirrorLink as _, MirrorSays, Mirrors, OfferRefused,
     PrimaryRun, Via,
 };
-use pelago_wire::relay::{Record, RelayLink as _, RelayOffer, RelayRepair, RelayReport, RelaySays};
+use pelago_wire::relay::{
+    OfferedRelay, Record, RelayAnswer, RelayLink, RelayOffer, RelayRepair, RelayReport, RelaySays,
+};
 
 use crate::forwarder::Forwarder;
 use crate::kept::Kept;
@@ -182,15 +184,25 @@ impl World {
     /// Connects a primary that has sent so many groups, and so many records.
     fn connect(&self, repair: RelayRepair, groups: u64, records: u64) -> Primary {
         let offer = self.offer(repair);
-        let opened =
-            RelayConnection::connect(&primary_key(), &self.relay_address(), VOLUME, &offer);
-        let opened = opened.unwrap();
-        assert_eq!(opened.last, groups);
+        let offered = self.offer_to_relay(&primary_key(), &offer).map(ready).unwrap();
+        assert_eq!(offered.last(), groups);
+        self.begin(offered, groups, records)
+    }
+
+    fn offer_to_relay(
+        &self,
+        key: &PrivateKey,
+        offer: &RelayOffer,
+    ) -> Result<RelayAnswer, LinkError> {
+        RelayConnection::connect(key, &self.relay_address(), VOLUME, offer)
+    }
+
+    fn begin(&self, offered: Box<dyn OfferedRelay>, groups: u64, records: u64) -> Primary {
         let (sender, reports) = mpsc::channel();
         let on_report = Box::new(move |report| {
             let _test_has_ended = sender.send(report);
         });
-        let link = opened.begin(self.run_key, on_report).unwrap();
+        let link = offered.begin(self.run_key, on_report).unwrap();
         Primary { link, reports, groups, records, sent: Vec::new() }
     }
 
@@ -233,9 +245,17 @@ fn key_of_run(mirror: &MirrorServer) -> [u8; 32] {
     }
 }
 
+/// Returns the relay that takes the groups of a run.
+fn ready(answer: RelayAnswer) -> Box<dyn OfferedRelay> {
+    match answer {
+        RelayAnswer::Ready(offered) => offered,
+        RelayAnswer::Undelivered(groups) => panic!("{groups} groups of another run are there"),
+    }
+}
+
 /// A primary that sends groups to the relay.
 struct Primary {
-    link: RelayConnection,
+    link: Box<dyn RelayLink>,
     reports: Receiver<Result<RelayReport, LinkError>>,
     groups: u64,
     records: u64,
@@ -305,6 +325,8 @@ fn groups_that_nobody_waits_for_arrive() {
     let status = world.relay.as_ref().unwrap().list().pop().unwrap();
     assert_eq!((status.groups, status.safe, status.has_primary), (0, 20, true));
     assert_eq!(status.apart, None);
+    primary.link.ping().unwrap();
+    primary.wait_for(20, &RelaySays::Ready);
 }
 
 #[test]
@@ -378,14 +400,12 @@ fn another_run_waits_until_the_mirror_has_the_one_before() {
     primary.wait_for(group, &RelaySays::Kept);
     drop(primary);
     let other = RelayOffer { run: [7; 16], ..world.offer(RelayRepair::Auto) };
-    let connect =
-        || RelayConnection::connect(&primary_key(), &world.relay_address(), VOLUME, &other);
-    let error = connect().unwrap_err().to_string();
-    assert!(error.contains("still has 1 groups of an earlier run"), "{error}");
+    let offer = || world.offer_to_relay(&primary_key(), &other).unwrap();
+    assert!(matches!(offer(), RelayAnswer::Undelivered(1)));
     world.stub.is_away.store(false, Ordering::SeqCst);
     world.wait_for(group);
     let begin = Instant::now();
-    while connect().is_err() {
+    while matches!(offer(), RelayAnswer::Undelivered(_)) {
         assert!(begin.elapsed() < PATIENCE, "the relay still has them");
         thread::sleep(Duration::from_millis(10));
     }
@@ -416,18 +436,12 @@ fn a_relay_says_whom_it_knows_and_a_mirror_that_was_promoted_gets_nothing() {
     let world = World::new(7);
     let stranger = key(9);
     let offer = world.offer(RelayRepair::Auto);
-    let error = RelayConnection::connect(&stranger, &world.relay_address(), VOLUME, &offer);
+    let error = world.offer_to_relay(&stranger, &offer).err().unwrap();
     let advice = format!("`pelago key allow {} -V DIR`", stranger.public());
-    assert!(error.unwrap_err().to_string().contains(&advice), "{advice}");
+    assert!(error.to_string().contains(&advice), "{advice}");
     let offer = RelayOffer { reign: 2, ..offer };
-    let opened =
-        RelayConnection::connect(&primary_key(), &world.relay_address(), VOLUME, &offer).unwrap();
-    let (sender, reports) = mpsc::channel();
-    let on_report = Box::new(move |report| {
-        let _test_has_ended = sender.send(report);
-    });
-    let link = opened.begin(world.run_key, on_report).unwrap();
-    let mut primary = Primary { link, reports, groups: 0, records: 0, sent: Vec::new() };
+    let offered = world.offer_to_relay(&primary_key(), &offer).map(ready).unwrap();
+    let mut primary = world.begin(offered, 0, 0);
     primary.group(1, 10, true);
     primary.wait_for(9, &RelaySays::Replaced);
 }

@@ -12,7 +12,7 @@ use crate::error::{Code, Error};
 use crate::limits;
 use crate::mirror::PrimaryRun;
 
-pub use link::{OnReport, RelayLink};
+pub use link::{OfferedRelay, OnReport, RelayAnswer, RelayLink};
 pub use spool::{KeptRecord, RelaySpool, RelaySpools, SpoolPlace};
 
 mod link;

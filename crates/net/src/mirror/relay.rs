@@ -6,7 +6,7 @@
 //! keeps the records ([`route`]) and has two threads for each volume: one for the connection of the
 //! primary ([`primary`]), and one that passes whole groups on to the mirror ([`courier`]).
 
-pub use link::{RelayConnection, RelayOpened};
+pub use link::RelayConnection;
 pub use server::{RelayServer, RelayStatus};
 
 pub(super) use records::{Opener, RunKey};

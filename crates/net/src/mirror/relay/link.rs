@@ -14,7 +14,8 @@ use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Hello, RefusalCode, Refused};
 use pelago_wire::mirror::{CloseLink, LinkError};
 use pelago_wire::relay::{
-    OnReport, Record, RelayLink, RelayMessage, RelayOffer, RelayReport, RelaySays,
+    OfferedRelay, OnReport, Record, RelayAnswer, RelayLink, RelayMessage, RelayOffer, RelayReport,
+    RelaySays,
 };
 use rustix::event::PollFlags;
 use rustls::ClientConnection;
@@ -44,8 +45,7 @@ struct Shared {
 }
 
 impl RelayConnection {
-    /// Connects to a relay, and offers it the groups of a run. Returns the number of the last group
-    /// of the run that it has had.
+    /// Connects to a relay, and offers it the groups of a run.
     ///
     /// # Errors
     /// [`LinkError`].
@@ -54,7 +54,7 @@ impl RelayConnection {
         relay: &ServerAddress,
         volume: [u8; 16],
         offer: &RelayOffer,
-    ) -> Result<RelayOpened, LinkError> {
+    ) -> Result<RelayAnswer, LinkError> {
         let mut frames = dial::connect(WHO, key, relay)?;
         let hello = dial::hello(Hello::RELAY, volume)?;
         let message = RelayMessage::Offer(offer.clone()).encode();
@@ -71,11 +71,10 @@ impl RelayConnection {
             (kind, body) => return Err(dial::unexpected(WHO, kind, &body)),
         };
         match report.says {
-            RelaySays::Ready => Ok(RelayOpened { last: report.number, frames }),
-            RelaySays::Undelivered => Err(LinkError::Lost(format!(
-                "the relay still has {} groups of an earlier run for the mirror",
-                report.number
-            ))),
+            RelaySays::Ready => {
+                Ok(RelayAnswer::Ready(Box::new(RelayOpened { last: report.number, frames })))
+            }
+            RelaySays::Undelivered => Ok(RelayAnswer::Undelivered(report.number)),
             RelaySays::Replaced => Err(LinkError::Replaced { reign: report.number }),
             RelaySays::Apart(why) => Err(LinkError::Lost(why)),
             RelaySays::Kept | RelaySays::Sent | RelaySays::Safe | RelaySays::Joined => {
@@ -86,19 +85,31 @@ impl RelayConnection {
 }
 
 /// A relay that takes the groups of a run.
-pub struct RelayOpened {
-    /// The number of the last group of the run that it has had; 0 if none.
-    pub last: u64,
+struct RelayOpened {
+    last: u64,
     frames: Frames<ClientConnection>,
 }
 
+impl OfferedRelay for RelayOpened {
+    fn last(&self) -> u64 {
+        self.last
+    }
+
+    fn begin(
+        self: Box<Self>,
+        key: [u8; 32],
+        on_report: OnReport,
+    ) -> Result<Box<dyn RelayLink>, LinkError> {
+        match self.start(key, on_report) {
+            Ok(connection) => Ok(Box::new(connection)),
+            Err(error) => Err(dial::lost(WHO, &error)),
+        }
+    }
+}
+
 impl RelayOpened {
-    /// Begins to send records, sealed with the key of the run. Each report is passed on by another
-    /// thread, and at the end the reason for that.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn begin(self, key: [u8; 32], mut on_report: OnReport) -> io::Result<RelayConnection> {
+    /// Starts the thread that passes the reports on, and at the end the reason for that.
+    fn start(self, key: [u8; 32], mut on_report: OnReport) -> io::Result<RelayConnection> {
         let socket = self.frames.another_socket()?;
         let shared = Arc::new(Shared {
             frames: Mutex::new(self.frames),
@@ -157,6 +168,14 @@ impl RelayLink for RelayConnection {
         sent.map_err(|error| dial::lost(WHO, &error))
     }
 
+    fn ping(&mut self) -> Result<(), LinkError> {
+        let body = RelayMessage::Ping.encode();
+        let body = body.map_err(|error| LinkError::Lost(error.to_string()))?;
+        let mut frames = self.shared.frames.lock();
+        let sent = frames.send(FrameKind::Relay, &body).and_then(|()| frames.flush());
+        sent.map_err(|error| dial::lost(WHO, &error))
+    }
+
     fn closer(&self) -> CloseLink {
         self.shared.frames.lock().closer()
     }
@@ -177,12 +196,6 @@ impl Drop for RelayConnection {
 impl fmt::Debug for RelayConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RelayConnection").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for RelayOpened {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RelayOpened").field("last", &self.last).finish_non_exhaustive()
     }
 }
 

@@ -152,7 +152,7 @@ impl Route {
         if state.safe > told.safe {
             report(state.safe, RelaySays::Safe);
         }
-        let apart = state.why_apart();
+        let apart = state.why_silent();
         match (&apart, told.is_apart) {
             (Some(why), false) => report(0, RelaySays::Apart(why.clone())),
             (None, true) => report(0, RelaySays::Joined),
@@ -277,10 +277,16 @@ impl State {
         }
     }
 
-    /// Returns the reason for which the mirror takes nothing now.
-    pub(super) fn why_apart(&self) -> Option<String> {
+    /// Returns the reason for which the mirror has taken nothing for some time. A connection that
+    /// is made again at once is none.
+    pub(super) fn why_silent(&self) -> Option<String> {
         let is_silent = self.has_groups() && self.progress.elapsed() >= SILENCE;
         let silent = || format!("the mirror takes nothing for {} s", SILENCE.as_secs());
-        self.apart.clone().or_else(|| is_silent.then(silent))
+        is_silent.then(|| self.apart.clone().unwrap_or_else(silent))
+    }
+
+    /// Returns the reason for which the mirror takes nothing now.
+    pub(super) fn why_apart(&self) -> Option<String> {
+        self.apart.clone().or_else(|| self.why_silent())
     }
 }
