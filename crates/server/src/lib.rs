@@ -13,8 +13,8 @@ pub use copies::CopyStatus;
 pub use group_gate::GroupGate;
 pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes, most_facts};
 pub use mirror::{
-    Commit, ConnectMirror, HandOverError, MirrorPhase, MirrorProgress, Offer, OnReplaced,
-    SetMirrorError, Verified, WhenCut,
+    Commit, ConnectMirror, ConnectRelay, HandOverError, MirrorPhase, MirrorProgress, Offer,
+    OnReplaced, RelayProgress, RelayedMirror, SetMirrorError, Verified, WhenCut,
 };
 pub use mirrors::{
     ListenForReaders, MirrorError, MirrorStatus, MirrorStore, Promoted, ReadableMirror, has_mirrors,

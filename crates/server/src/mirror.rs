@@ -27,12 +27,15 @@ use pelago_wire::{Code, Error, Time};
 use backlog::Backlog;
 use cut::TakenCut;
 use handover::HandOver;
+use relay::RelayState;
 use waits::{Waits, WaitsEnd};
 
 pub use error::SetMirrorError;
 pub use handover::HandOverError;
+pub use relay::{ConnectRelay, RelayProgress, RelayedMirror};
 pub use status::{MirrorPhase, MirrorProgress};
 pub use verify::Verified;
+pub(crate) use waits::Awaited;
 pub use waits::WhenCut;
 
 mod backlog;
@@ -45,6 +48,7 @@ mod group;
 mod handover;
 mod levels;
 mod peer;
+mod relay;
 mod resync;
 mod sender;
 mod slices;
@@ -105,6 +109,7 @@ pub(crate) struct Mirror {
 struct State {
     row: MirrorRow,
     connect: Option<ConnectMirror>,
+    connect_relay: Option<ConnectRelay>,
     on_replaced: Option<OnReplaced>,
     sender: Option<JoinHandle<()>>,
     has_stopped: bool,
@@ -126,6 +131,8 @@ struct State {
     close: Option<CloseLink>,
     /// The rows that are being sent.
     under_way: RowRisk,
+    /// The connection to the relay, and what it has.
+    relay: RelayState,
     /// The callers that wait for the mirror.
     waits: Waits,
     /// The rows of the mirror are being compared, and no group is sent meanwhile.
@@ -150,6 +157,7 @@ impl Mirror {
         let state = State {
             row,
             connect: None,
+            connect_relay: None,
             on_replaced: None,
             sender: None,
             has_stopped: false,
@@ -162,6 +170,7 @@ impl Mirror {
             verified: None,
             close: None,
             under_way: RowRisk::default(),
+            relay: RelayState::default(),
             waits,
             compares_rows: false,
             phase: MirrorPhase::Connecting { problem: None },
@@ -223,7 +232,7 @@ impl Mirror {
         let mut state = self.state.lock();
         state.phase = MirrorPhase::Replaced { reign };
         let row =
-            MirrorRow { role: MirrorRole::Replaced, peer: String::new(), ..state.row.clone() };
+            MirrorRow { role: MirrorRole::Replaced, reign: state.row.reign, ..MirrorRow::first() };
         if let Err(error) = self.parts.shard.put_mirror_row(&row) {
             tracing::warn!(%error, "the row of the mirror is not written");
         }
@@ -296,6 +305,7 @@ impl Mirror {
             as_of: state.as_of,
             is_cut_off: state.waits.is_cut_off(),
             waiting: state.waits.syncs(),
+            relay: state.relay_progress(),
         };
         drop(state);
         (progress.bytes_at_risk, progress.time_at_risk) = self.risk();
@@ -304,12 +314,17 @@ impl Mirror {
 
     /// Returns the bytes of changes that the mirror does not have, and the age of the oldest one.
     fn risk(&self) -> (u64, Duration) {
-        let under_way = self.state.lock().under_way;
+        let state = self.state.lock();
+        let under_way = state.under_way;
+        let relayed = state.relay.queue().bytes();
+        let relayed_since = state.relay.queue().since();
+        drop(state);
         let rows = self.parts.shard.row_risk().unwrap_or_default();
         let content = self.parts.opens.changes().risk();
-        let since = [under_way.since, rows.since, content.since].into_iter().flatten().min();
+        let since = [under_way.since, relayed_since, rows.since, content.since];
+        let since = since.into_iter().flatten().min();
         let age = since.map_or(Duration::ZERO, |since| since.elapsed());
-        (under_way.bytes + rows.bytes + content.bytes, age)
+        (under_way.bytes + relayed + rows.bytes + content.bytes, age)
     }
 
     /// Waits for `patience`, or until the server stops. Returns false if it stops.
@@ -331,7 +346,8 @@ impl Mirror {
 
     fn set_phase(&self, phase: MirrorPhase) {
         let mut state = self.state.lock();
-        state.waits.follows(phase == MirrorPhase::Follows, Instant::now());
+        let follows = phase == MirrorPhase::Follows && !state.relay.is_apart();
+        state.waits.follows(follows, Instant::now());
         state.phase = phase;
     }
 }

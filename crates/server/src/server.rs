@@ -24,8 +24,8 @@ use pelago_wire::{
 use crate::copies::CopyStatus;
 use crate::memory::MemoryUse;
 use crate::mirror::{
-    Commit, ConnectMirror, HandOverError, Mirror, MirrorProgress, OnReplaced, SetMirrorError,
-    Verified,
+    Commit, ConnectMirror, ConnectRelay, HandOverError, Mirror, MirrorProgress, OnReplaced,
+    RelayedMirror, SetMirrorError, Verified,
 };
 use crate::ownership::{OnLost, Ownership};
 use crate::recovery::{self, RecoveryReport};
@@ -348,13 +348,28 @@ impl Server {
         self.mirror.check_peer(peer)
     }
 
-    /// Makes the server at this address, `KEY@HOST:PORT`, the mirror of the volume, for this run
-    /// and all later ones.
+    /// Sets the function that connects to the relay of the volume, before
+    /// [`Server::set_connect_mirror`]. A second call does nothing.
+    pub fn set_connect_relay(&self, connect: ConnectRelay) {
+        self.mirror.set_connect_relay(connect);
+    }
+
+    /// Makes the server at this address, `KEY@HOST:PORT`, the mirror of the volume, without a
+    /// relay, for this run and all later ones.
     ///
     /// # Errors
     /// [`SetMirrorError`].
     pub fn set_mirror(&self, peer: &str) -> Result<(), SetMirrorError> {
-        self.mirror.set_peer(peer)
+        self.mirror.set_peer(peer, "")
+    }
+
+    /// Makes a server the mirror of the volume, and another one the relay to it, for this run and
+    /// all later ones.
+    ///
+    /// # Errors
+    /// [`SetMirrorError`].
+    pub fn set_relayed_mirror(&self, relayed: &RelayedMirror) -> Result<(), SetMirrorError> {
+        self.mirror.set_peer(&relayed.mirror, &relayed.relay)
     }
 
     /// Removes the mirror of the volume, for this run and all later ones. The mirror keeps its

@@ -28,7 +28,7 @@ use crate::grace::Grace;
 use crate::group_gate::GroupGate;
 use crate::leases::Leases;
 use crate::locks::Locks;
-use crate::mirror::Mirror;
+use crate::mirror::{Awaited, Mirror};
 use crate::other_sessions::OtherSessions;
 use crate::ownership::Ownership;
 use crate::policy::{Asker, Policy};
@@ -152,8 +152,9 @@ enum Outcome {
     /// It is sent when everything that is done at this moment is safe. If that will never be, the
     /// caller gets the error, which is recorded as reported.
     WhenSafe(Reply, ErrorReport),
-    /// It is sent when everything that is done at this moment is safe, at the mirror too.
-    WhenMirrored(Reply, ErrorReport),
+    /// It is sent when everything that is done at this moment is safe, and has left the relay or is
+    /// at the mirror.
+    WhenMirrored(Awaited, Reply, ErrorReport),
     /// It is sent when the mirror is not too far behind any more.
     WhenCaughtUp(Reply),
     /// It is sent when everything that is done at this moment is safe, and no guest uses anything

@@ -3,6 +3,9 @@
 //! A mirror follows only if it reports a group of this run that was sent to it. If it has another
 //! state of the volume, it gets what differs from that (a *resync*). If it has none, or could not
 //! keep the last resync, it gets a copy of the whole volume, and then a completion.
+//!
+//! A group that a relay keeps counts as one that the mirror has: the changes in it are forgotten
+//! here. If the mirror turns out not to have it, it is compared.
 
 use pelago_wire::mirror::{GroupKind, GroupState, PrimaryRun};
 
@@ -12,8 +15,11 @@ pub(super) struct Course {
     run: PrimaryRun,
     /// The last group that was sent, whether the mirror has it or not.
     sent: u64,
-    /// The newest group that the mirror has confirmed as safe.
+    /// The newest group that the mirror has confirmed as safe, or that the relay keeps.
     safe: u64,
+    /// The newest group that a lost relay may have, and may deliver at any time: its number must
+    /// not be that of another group.
+    relayed: u64,
     stage: Stage,
     /// The mirror could not keep what was to be the next state.
     needs_copy: bool,
@@ -41,14 +47,14 @@ pub(super) struct Next {
 
 impl Course {
     pub(super) const fn new(run: PrimaryRun) -> Self {
-        Self { run, sent: 0, safe: 0, stage: Stage::Nothing, needs_copy: false }
+        Self { run, sent: 0, safe: 0, relayed: 0, stage: Stage::Nothing, needs_copy: false }
     }
 
     pub(super) const fn run(&self) -> PrimaryRun {
         self.run
     }
 
-    /// Returns the newest group that the mirror has.
+    /// Returns the newest group that the mirror has, or the relay for it.
     pub(super) const fn safe(&self) -> u64 {
         self.safe
     }
@@ -67,7 +73,7 @@ impl Course {
             Stage::Behind => state.number == self.sent && self.sent > self.safe,
             // If only the answer was lost, the copy is complete.
             Stage::Copied => state.number == self.sent && self.sent > self.safe,
-            Stage::Follows => (self.safe..=self.sent).contains(&state.number),
+            Stage::Follows => (self.safe.max(self.relayed)..=self.sent).contains(&state.number),
         };
         let has_state = state.run == self.run && is_known;
         self.stage = match has_state {
@@ -79,6 +85,23 @@ impl Course {
             self.safe = state.number;
             self.sent = state.number;
         }
+    }
+
+    /// Records the last group of this run that the relay has, at the beginning of a connection to
+    /// it. Returns whether it is one that the next group can follow.
+    pub(super) fn resumed(&mut self, last: u64) -> bool {
+        let resumes = self.follows() && (self.safe..=self.sent).contains(&last);
+        if resumes {
+            self.safe = last;
+            self.sent = last;
+            self.relayed = last;
+        }
+        resumes
+    }
+
+    /// Records that the connection to the relay has ended: it may have the group that was begun.
+    pub(super) const fn relay_lost(&mut self) {
+        self.relayed = self.sent;
     }
 
     /// Returns the kind of the next group.
@@ -121,7 +144,7 @@ impl Course {
     /// Records that the group which was begun is given up, and that the mirror was informed: its
     /// number is free again.
     pub(super) fn gave_up(&mut self) {
-        self.sent = self.safe;
+        self.sent = self.safe.max(self.relayed);
         if self.stage == Stage::Copied {
             self.stage = Stage::Nothing;
         }
@@ -267,6 +290,45 @@ mod tests {
         assert_eq!(course.begin_group(), next(4, GroupKind::Resync));
         course.connected(&state(RUN, 4));
         assert!(course.follows());
+    }
+
+    #[test]
+    fn a_relay_that_is_back_goes_on_after_its_last_group() {
+        for last in [2, 3] {
+            let mut course = following();
+            assert_eq!(course.begin_group().number, 3);
+            course.relay_lost();
+            assert!(course.resumed(last));
+            assert_eq!(course.begin_group(), next(last + 1, GroupKind::Change));
+        }
+        for last in [0, 1, 4] {
+            let mut course = following();
+            assert_eq!(course.begin_group().number, 3);
+            course.relay_lost();
+            assert!(!course.resumed(last), "it has lost groups, or is another one");
+        }
+    }
+
+    /// It may deliver the group that was begun at any time, which has fewer changes than the next
+    /// one here.
+    #[test]
+    fn the_number_of_a_group_that_a_lost_relay_may_have_is_not_used_again() {
+        let mut course = following();
+        assert_eq!(course.begin_group().number, 3);
+        course.relay_lost();
+        course.connected(&state(RUN, 2));
+        assert_eq!(course.begin_group(), next(4, GroupKind::Resync));
+        course.gave_up();
+        assert_eq!(course.begin_group(), next(4, GroupKind::Resync));
+        course.connected(&state(RUN, 3));
+        assert!(!course.follows(), "the relay has delivered it meanwhile");
+        assert_eq!(course.begin_group(), next(5, GroupKind::Resync));
+        assert!(course.confirm(5) && course.follows());
+        let mut delivered = following();
+        delivered.begin_group();
+        delivered.relay_lost();
+        delivered.connected(&state(RUN, 3));
+        assert_eq!(delivered.begin_group(), next(4, GroupKind::Change));
     }
 
     #[test]

@@ -15,12 +15,12 @@ use super::{Commit, Mirror};
 pub(super) struct TakenCut {
     pub(super) rows: RowCut,
     /// The group commit that has cut.
-    commit: Commit,
+    pub(super) commit: Commit,
     /// It has written everything that open files had in memory before it began.
-    has_all: bool,
+    pub(super) has_all: bool,
     pub(super) at: Time,
     /// The same time, by the clock that no one sets.
-    since: Instant,
+    pub(super) since: Instant,
 }
 
 /// The answer to a question for a cut.

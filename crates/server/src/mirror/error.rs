@@ -29,6 +29,9 @@ pub enum SetMirrorError {
     /// The address is empty or too long.
     #[error("the address of a mirror is KEY@HOST:PORT")]
     Address,
+    /// The address of the relay is too long, or that of a relay without a mirror.
+    #[error("the address of a relay is KEY@HOST:PORT")]
+    RelayAddress,
     /// The server stops.
     #[error("the server is stopping")]
     Stopped,

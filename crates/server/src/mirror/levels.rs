@@ -7,7 +7,7 @@ use parking_lot::MutexGuard;
 use pelago_wire::mirror::{CloseLink, GroupState, LinkError, MirrorLink};
 use pelago_wire::{Code, Error, Handle, InodeId, Level, xattr};
 
-use super::waits::{CUT_OFF, MirrorSigns, WaitsEnd, WhenMirrored};
+use super::waits::{Awaited, CUT_OFF, MirrorSigns, WaitsEnd, WhenMirrored};
 use super::{Commit, Mirror, MirrorPhase, State};
 
 /// The limit of the backlog of a volume whose own level is *network* or *remote*, unless a user
@@ -15,27 +15,32 @@ use super::{Commit, Mirror, MirrorPhase, State};
 const LAG: Duration = Duration::from_secs(2);
 
 impl Mirror {
-    /// Calls back when the mirror has on stable storage everything that is done now: at once if the
-    /// volume has no mirror, or goes on while it is cut off; with an error if the mirror gets
-    /// nothing any more.
-    pub(crate) fn when_mirrored(&self, answer: WhenMirrored) {
-        match self.wait_or_answer(answer) {
+    /// Calls back when everything that is done now has left the relay, or the mirror has it on
+    /// stable storage: at once if the volume has no relay or mirror, or goes on while the mirror is
+    /// cut off; with an error if the mirror gets nothing any more.
+    pub(crate) fn when_mirrored(&self, awaited: Awaited, answer: WhenMirrored) {
+        match self.wait_or_answer(awaited, answer) {
             None => self.parts.durability.flush_soon(),
             Some((answer, result)) => answer(result),
         }
     }
 
     /// Has a caller wait. Returns the callback and its argument if it needs not wait.
-    fn wait_or_answer(&self, answer: WhenMirrored) -> Option<(WhenMirrored, Result<(), Error>)> {
+    fn wait_or_answer(
+        &self,
+        awaited: Awaited,
+        answer: WhenMirrored,
+    ) -> Option<(WhenMirrored, Result<(), Error>)> {
         let mut state = self.state.lock();
-        if state.row.peer.is_empty() {
+        let means_local = awaited == Awaited::Sent && state.row.relay.is_empty();
+        if state.row.peer.is_empty() || means_local {
             return Some((answer, Ok(())));
         }
         if !state.gets_groups() {
             return Some((answer, Err(Code::Unavailable.into())));
         }
         let next = Commit(state.commits + 1);
-        state.waits.sync(next, answer).map(|answer| (answer, Ok(())))
+        state.waits.sync(next, awaited, answer).map(|answer| (answer, Ok(())))
     }
 
     /// Counts a change of about so many bytes. Returns whether its caller must be held back.
@@ -86,7 +91,7 @@ impl Mirror {
             (false, true) => tracing::warn!(
                 seconds = CUT_OFF.as_secs(),
                 when_cut = ?self.parts.when_cut,
-                "the mirror is cut off: a sync of level remote goes on, or waits for it"
+                "the mirror is cut off: a sync of level network or remote goes on, or waits for it"
             ),
             (true, false) => {
                 tracing::info!("the mirror is back: a sync of level remote means that")
@@ -123,7 +128,7 @@ impl Mirror {
     }
 
     /// Records that a part is being sent, or an answer awaited.
-    fn set_busy(&self, is_busy: bool) {
+    pub(super) fn set_busy(&self, is_busy: bool) {
         *self.busy_since.lock() = is_busy.then(Instant::now);
     }
 }

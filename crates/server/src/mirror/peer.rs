@@ -6,8 +6,11 @@ use std::sync::Arc;
 use pelago_store::rows::{MirrorRole, MirrorRow};
 use pelago_wire::{Code, limits};
 
+use super::relay::RelayState;
 use super::waits::WaitsEnd;
-use super::{ConnectMirror, Mirror, MirrorPhase, OnReplaced, SetMirrorError, State, sender};
+use super::{
+    ConnectMirror, ConnectRelay, Mirror, MirrorPhase, OnReplaced, SetMirrorError, State, sender,
+};
 
 impl Mirror {
     /// Sets the function that connects to the mirror, and begins to send if there is a mirror. A
@@ -29,23 +32,44 @@ impl Mirror {
         self.start_sender(&mut state)
     }
 
-    /// Makes the server at this address, `KEY@HOST:PORT`, the mirror of the volume, on stable
-    /// storage.
+    /// Sets the function that connects to the relay. A second call does nothing.
+    pub(crate) fn set_connect_relay(&self, connect: ConnectRelay) {
+        self.state.lock().connect_relay.get_or_insert(connect);
+    }
+
+    /// Makes the server at this address, `KEY@HOST:PORT`, the mirror of the volume, and another one
+    /// its relay, unless that is empty; on stable storage.
     ///
     /// # Errors
     /// [`SetMirrorError`].
-    pub(crate) fn set_peer(self: &Arc<Self>, peer: &str) -> Result<(), SetMirrorError> {
+    pub(crate) fn set_peer(
+        self: &Arc<Self>,
+        peer: &str,
+        relay: &str,
+    ) -> Result<(), SetMirrorError> {
         self.check_peer(peer)?;
+        if relay.len() > limits::SITE_ADDRESS_BYTES || [peer, relay].concat().contains('\0') {
+            return Err(SetMirrorError::RelayAddress);
+        }
         let mut state = self.state.lock();
         expect_no_other(&state.row, peer)?;
         if state.connect.is_none() || state.has_stopped {
             return Err(SetMirrorError::Stopped);
         }
-        let row = MirrorRow { peer: peer.to_owned(), ..state.row.clone() };
+        let row = MirrorRow { peer: peer.to_owned(), relay: relay.to_owned(), ..state.row.clone() };
         self.parts.shard.put_mirror_row(&row).map_err(SetMirrorError::Table)?;
         self.parts.table.persist().map_err(|_| SetMirrorError::Table(Code::Io.into()))?;
+        if state.row.relay != row.relay {
+            state.relay.change();
+        }
         state.row = row;
+        self.changed.notify_all();
         self.start_sender(&mut state).map_err(|_| SetMirrorError::NoThread)
+    }
+
+    /// Returns whether a relay is set, so that level *network* means something.
+    pub(crate) fn has_relay(&self) -> bool {
+        !self.state.lock().row.relay.is_empty()
     }
 
     /// Checks that the server at this address can be the mirror, as far as that is known here.
@@ -88,7 +112,7 @@ impl Mirror {
         if row.peer.is_empty() {
             return Err(SetMirrorError::None);
         }
-        let row = MirrorRow { peer: String::new(), ..row };
+        let row = MirrorRow { peer: String::new(), relay: String::new(), ..row };
         self.parts.shard.put_mirror_row(&row).map_err(SetMirrorError::Table)?;
         self.parts.table.persist().map_err(|_| SetMirrorError::Table(Code::Io.into()))?;
         self.end_sender(WaitsEnd::Removed);
@@ -100,6 +124,7 @@ impl Mirror {
         state.has_stopped = false;
         state.phase = MirrorPhase::Connecting { problem: None };
         state.as_of = None;
+        state.relay = RelayState::default();
         Ok(())
     }
 }

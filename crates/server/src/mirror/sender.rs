@@ -5,6 +5,7 @@
 //! compared with the mirror.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pelago_data::{ContentKey, CutError};
@@ -24,6 +25,7 @@ use super::course::{Course, Next};
 use super::cut::{Polled, TakenCut, take_back};
 use super::group::{GroupSender, SendError};
 use super::levels::WatchedLink;
+use super::relay::RelaySearch;
 use super::resync;
 use super::verify::Verification;
 use super::{Mirror, MirrorPhase, Offer};
@@ -32,20 +34,45 @@ use super::{Mirror, MirrorPhase, Offer};
 const RECONNECT: Duration = Duration::from_secs(1);
 /// The pause after a group that could not be read, and between two checks of the files beside the
 /// table.
-const PAUSE: Duration = Duration::from_millis(500);
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// The time without a group after which the mirror gets a ping.
-const PING: Duration = Duration::from_secs(3);
+pub(super) const PING: Duration = Duration::from_secs(3);
 
 /// The files beside the table, as the mirror has them.
 type Files = BTreeMap<VolumeFile, Option<Vec<u8>>>;
 
+/// The reason why a connection was ended here.
+pub(super) enum Followed {
+    /// The server stops.
+    Stopped,
+    /// Another connection comes next: to the mirror after one to the relay, or the other way.
+    Again,
+}
+
+/// What the wait for a cut has brought.
+enum Waited {
+    Cut(Box<TakenCut>),
+    /// The relay takes groups, sealed with this key.
+    Relay([u8; 32]),
+    /// The server stops.
+    Stopped,
+}
+
 /// Sends groups until the server stops, or the mirror was promoted.
-pub(super) fn run(mirror: &Mirror, run: PrimaryRun) {
-    let course = Course::new(run);
-    let mut sender = Sender { mirror, course, files: Files::new(), verification: None };
+pub(super) fn run(mirror: &Arc<Mirror>, run: PrimaryRun) {
+    let mut sender = Sender {
+        mirror,
+        course: Course::new(run),
+        files: Files::new(),
+        verification: None,
+        search: RelaySearch::default(),
+        relay_key: None,
+        last_record: 0,
+    };
     loop {
         match sender.follow() {
-            Ok(()) => return,
+            Ok(Followed::Stopped) => return,
+            Ok(Followed::Again) => continue,
             Err(SendError::Link(LinkError::Replaced { reign })) => {
                 return mirror.record_replaced(reign);
             }
@@ -64,21 +91,28 @@ pub(super) fn run(mirror: &Mirror, run: PrimaryRun) {
 
 /// The sending end of a mirror.
 pub(super) struct Sender<'a> {
-    pub(super) mirror: &'a Mirror,
+    pub(super) mirror: &'a Arc<Mirror>,
     pub(super) course: Course,
     /// The files beside the table, as the mirror has them.
     files: Files,
     /// A comparison of the mirror that a person has asked for.
     pub(super) verification: Option<Verification>,
+    pub(super) search: RelaySearch,
+    /// The key with which the groups of this run are sealed for the mirror, once it has told it.
+    pub(super) relay_key: Option<[u8; 32]>,
+    /// The number of the last record that was sealed in this run.
+    pub(super) last_record: u64,
 }
 
 impl<'a> Sender<'a> {
-    /// Connects, and sends groups until the server stops.
-    fn follow(&mut self) -> Result<(), SendError> {
-        let Some(mut link) = self.connect()? else { return Ok(()) };
+    /// Connects, and sends groups until the server stops or another connection comes next.
+    fn follow(&mut self) -> Result<Followed, SendError> {
+        if let Some(followed) = self.begin_with_relay()? {
+            return Ok(followed);
+        }
+        let Some(mut link) = self.connect()? else { return Ok(Followed::Stopped) };
         loop {
-            let rows = self.mirror.parts.shard.row_risk().unwrap_or_default();
-            if rows.has_more || self.mirror.parts.opens.changes().has_more() {
+            if self.forgets_changes() {
                 tracing::info!("more has changed than is kept: the mirror is compared again");
                 self.course.start_over();
             }
@@ -86,8 +120,12 @@ impl<'a> Sender<'a> {
                 GroupKind::Copy => self.copy(&mut link),
                 GroupKind::Resync => self.resync(&mut link),
                 GroupKind::Change | GroupKind::Completion => match self.wait_for_cut(&mut link)? {
-                    Some(cut) => self.send_cut(&mut link, cut),
-                    None => return Ok(()),
+                    Waited::Cut(cut) => self.send_cut(&mut link, *cut),
+                    Waited::Relay(key) => {
+                        drop(link);
+                        return self.follow_relay(key);
+                    }
+                    Waited::Stopped => return Ok(Followed::Stopped),
                 },
             };
             match sent {
@@ -96,7 +134,7 @@ impl<'a> Sender<'a> {
                     tracing::warn!(%error, "a group for the mirror is cut again");
                     self.mirror.note_unread();
                     if !self.mirror.pause(PAUSE) {
-                        return Ok(());
+                        return Ok(Followed::Stopped);
                     }
                 }
                 Err(error) => {
@@ -107,6 +145,12 @@ impl<'a> Sender<'a> {
                 }
             }
         }
+    }
+
+    /// Returns whether more has changed than is kept: then the mirror is compared.
+    pub(super) fn forgets_changes(&self) -> bool {
+        let rows = self.mirror.parts.shard.row_risk().unwrap_or_default();
+        rows.has_more || self.mirror.parts.opens.changes().has_more()
     }
 
     fn connect(&mut self) -> Result<Option<WatchedLink<'a>>, SendError> {
@@ -126,6 +170,7 @@ impl<'a> Sender<'a> {
         state.close = Some(link.closer());
         drop(state);
         self.course.connected(&has);
+        self.mirror.relay_is_overtaken(if self.course.follows() { has.number } else { 0 });
         if self.course.follows() {
             self.mirror.set_phase(MirrorPhase::Follows);
         }
@@ -184,9 +229,7 @@ impl<'a> Sender<'a> {
                 Err(error) => error,
             };
             take_back(self.mirror, cut.rows.changed);
-            let rows = self.mirror.parts.shard.row_risk().unwrap_or_default();
-            let has_more = rows.has_more || self.mirror.parts.opens.changes().has_more();
-            if has_more || !matches!(error, SendError::GivenUp) {
+            if self.forgets_changes() || !matches!(error, SendError::GivenUp) {
                 return Err(error);
             }
             tracing::info!("the end of a comparison is cut again: too much has changed meanwhile");
@@ -232,21 +275,24 @@ impl<'a> Sender<'a> {
         Ok(files)
     }
 
-    /// Waits for a cut, and sends a ping now and then. Returns `None` if the server stops.
-    fn wait_for_cut(&mut self, link: &mut dyn MirrorLink) -> Result<Option<TakenCut>, SendError> {
+    /// Waits for a cut, or for the relay, and sends a ping now and then.
+    fn wait_for_cut(&mut self, link: &mut dyn MirrorLink) -> Result<Waited, SendError> {
         let mut last_sign = Instant::now();
         loop {
             let files_changed = self.files_changed()?;
             if !files_changed && self.course.follows() && self.mirror.wants_hand_over() {
                 self.mirror.ask_to_take_over(link)?;
             }
+            if let Some(key) = self.move_to_relay(link)? {
+                return Ok(Waited::Relay(key));
+            }
             let verifies = self.verify_some(link)?;
             let wants_rows = self.verification.as_ref().is_some_and(Verification::wants_rows);
             let is_wanted = files_changed || !self.course.follows() || wants_rows;
             match self.mirror.poll_cut(is_wanted, if verifies { Duration::ZERO } else { PAUSE }) {
-                Polled::Cut(cut) => return Ok(Some(*cut)),
+                Polled::Cut(cut) => return Ok(Waited::Cut(cut)),
                 Polled::NotYet => {}
-                Polled::Stopped => return Ok(None),
+                Polled::Stopped => return Ok(Waited::Stopped),
             }
             if last_sign.elapsed() >= PING {
                 link.send(&GroupPart::Ping.encode()?)?;
@@ -272,7 +318,11 @@ impl<'a> Sender<'a> {
 
     /// Records the result of sending a cut: the number of bytes. Returns its rows, which are those
     /// of the mirror.
-    fn record(&self, cut: TakenCut, sent: Result<u64, SendError>) -> Result<Snapshot, SendError> {
+    pub(super) fn record(
+        &self,
+        cut: TakenCut,
+        sent: Result<u64, SendError>,
+    ) -> Result<Snapshot, SendError> {
         match sent {
             Ok(bytes) => {
                 self.mirror.parts.opens.changes().finish_cut();
@@ -288,7 +338,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Returns the number of bytes that were sent.
-    fn send_rows_and_content(
+    pub(super) fn send_rows_and_content(
         &mut self,
         link: &mut dyn MirrorLink,
         cut: &RowCut,
@@ -302,7 +352,8 @@ impl<'a> Sender<'a> {
         }
         let contents = parts.opens.changes().files_of_cut();
         let is_empty = cut.changed.is_empty() && contents.is_empty() && !self.files_changed()?;
-        if is_empty && self.course.follows() {
+        let is_relayed = !self.mirror.state.lock().relay.queue().is_empty();
+        if is_empty && self.course.follows() && !is_relayed {
             return Ok(0);
         }
         parts.opens.sync_contents(&contents)?;
@@ -365,7 +416,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Returns whether a file beside the table differs from that of the mirror.
-    fn files_changed(&self) -> Result<bool, SendError> {
+    pub(super) fn files_changed(&self) -> Result<bool, SendError> {
         for file in VolumeFile::ALL {
             if self.files.get(&file) != Some(&self.read_file(file)?) {
                 return Ok(true);

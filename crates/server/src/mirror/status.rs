@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use pelago_wire::Time;
 
+use super::RelayProgress;
+
 /// The state of a mirror, as its primary knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorProgress {
@@ -23,6 +25,8 @@ pub struct MirrorProgress {
     pub is_cut_off: bool,
     /// Number of syncs that wait for it.
     pub waiting: usize,
+    /// The relay before it, if there is one.
+    pub relay: Option<RelayProgress>,
 }
 
 /// The phase of a mirror.

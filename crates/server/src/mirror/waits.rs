@@ -1,7 +1,8 @@
 //! The callers that wait for the mirror: a state machine without I/O. There are three kinds.
 //!
 //! A sync of level *remote* waits until the mirror has everything that was done before a group
-//! commit. If the mirror is cut off, it is answered when its change is safe here, unless the volume
+//! commit; one of level *network* until that has left the relay, or the mirror has it. If the
+//! mirror is cut off, it is answered when its change is safe here, unless the volume
 //! is to wait all the same. `pelago wait` and a handover want more: also what open files had in
 //! memory. They ask again and again whether the mirror has it, and never go on without it. A caller
 //! that was held back because the mirror is too far behind waits until it has caught up, or is cut
@@ -24,7 +25,16 @@ pub(crate) type WhenMirrored = Box<dyn FnOnce(Result<(), Error>) + Send>;
 /// some seconds.
 const LONGEST_HOLD: Duration = Duration::from_secs(5);
 
-/// The reaction of a sync of level *remote* to a mirror that is cut off.
+/// The event that a sync waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// The relay has sent the change (level *network*), or the mirror has it.
+    Sent,
+    /// The mirror has the change on stable storage (level *remote*).
+    Mirrored,
+}
+
+/// The reaction of a sync of level *network* or *remote* to a mirror that is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenCut {
     /// It is answered when the change is safe at the server.
@@ -65,10 +75,17 @@ pub(super) struct Waits {
     wanted: Commit,
     /// The last group commit could not write all that open files had in memory.
     lacks_some: bool,
-    /// Callers that wait until the mirror has everything that was done before a group commit.
-    syncs: Vec<(Commit, WhenMirrored)>,
+    /// Callers that wait for everything that was done before a group commit.
+    syncs: Vec<Sync>,
     /// Callers that are held back, each with the time since which it is.
     held: Vec<(Instant, WhenMirrored)>,
+}
+
+/// A caller that waits for everything that was done before a group commit.
+struct Sync {
+    commit: Commit,
+    awaited: Awaited,
+    answer: WhenMirrored,
 }
 
 impl Waits {
@@ -96,14 +113,42 @@ impl Waits {
         self.syncs.len()
     }
 
-    /// Has a caller wait until the mirror has everything that was done before a group commit.
-    /// Returns the callback if it needs not wait.
-    pub(super) fn sync(&mut self, commit: Commit, answer: WhenMirrored) -> Option<WhenMirrored> {
+    /// Has a caller wait for everything that was done before a group commit. Returns the callback
+    /// if it needs not wait.
+    pub(super) fn sync(
+        &mut self,
+        commit: Commit,
+        awaited: Awaited,
+        answer: WhenMirrored,
+    ) -> Option<WhenMirrored> {
         if self.is_cut_off && self.when_cut == WhenCut::GoOn {
             return Some(answer);
         }
-        self.syncs.push((commit, answer));
+        self.syncs.push(Sync { commit, awaited, answer });
         None
+    }
+
+    /// Returns whether somebody waits until a change has left the relay.
+    pub(super) fn await_sent(&self) -> bool {
+        self.syncs.iter().any(|sync| sync.awaited == Awaited::Sent)
+    }
+
+    /// Records that everything that was done before a group commit has left the relay. Returns the
+    /// callers that waited for that.
+    pub(super) fn sent(&mut self, commit: Commit) -> Vec<WhenMirrored> {
+        self.answered(|sync| sync.commit <= commit && sync.awaited == Awaited::Sent)
+    }
+
+    fn answered(&mut self, is_answered: impl Fn(&Sync) -> bool) -> Vec<WhenMirrored> {
+        let ready = self.syncs.extract_if(.., |sync| is_answered(sync));
+        ready.map(|sync| sync.answer).collect()
+    }
+
+    /// Records that the mirror has taken nothing for so long that it counts as cut off: the next
+    /// tick answers for it.
+    pub(super) fn cut_off(&mut self, now: Instant) {
+        self.apart_since.get_or_insert(now);
+        self.is_cut_off = true;
     }
 
     /// Records that somebody wants the mirror to have everything that was done before a group
@@ -156,8 +201,7 @@ impl Waits {
         if has_all {
             self.whole = self.whole.max(commit);
         }
-        let ready = self.syncs.extract_if(.., |(awaited, _)| *awaited <= commit);
-        ready.map(|(_, answer)| answer).collect()
+        self.answered(|sync| sync.commit <= commit)
     }
 
     /// Decides whether the mirror is cut off. One that was is not back before it follows, answers,
@@ -177,7 +221,7 @@ impl Waits {
         let held = self.held.extract_if(.., |(since, _)| is_over(*since));
         answers.extend(held.map(|(_, answer)| answer));
         if self.is_cut_off && self.when_cut == WhenCut::GoOn {
-            answers.extend(self.syncs.drain(..).map(|(_, answer)| answer));
+            answers.extend(self.syncs.drain(..).map(|sync| sync.answer));
         }
         answers
     }
@@ -196,7 +240,7 @@ impl Waits {
             WaitsEnd::Removed => Ok(()),
             WaitsEnd::Stopped => Err(Code::Unavailable.into()),
         };
-        let syncs = waits.syncs.into_iter().map(|(_, answer)| (answer, result));
+        let syncs = waits.syncs.into_iter().map(|sync| (sync.answer, result));
         // These changes are done.
         let held = waits.held.into_iter().map(|(_, answer)| (answer, Ok(())));
         syncs.chain(held).collect()
@@ -234,7 +278,7 @@ mod tests {
     fn a_sync_waits_for_its_group_commit_and_for_no_later_one() {
         let (mut waits, _) = following(WhenCut::GoOn);
         for commit in [3, 5, 4] {
-            assert!(waits.sync(Commit(commit), nothing()).is_none());
+            assert!(waits.sync(Commit(commit), Awaited::Mirrored, nothing()).is_none());
         }
         assert_eq!(waits.mirrored(Commit(2), true).len(), 0);
         assert_eq!(waits.mirrored(Commit(4), true).len(), 2);
@@ -243,14 +287,40 @@ mod tests {
     }
 
     #[test]
+    fn a_sync_of_level_network_waits_for_what_comes_first() {
+        let (mut waits, now) = following(WhenCut::GoOn);
+        for awaited in [Awaited::Sent, Awaited::Mirrored] {
+            assert!(waits.sync(Commit(2), awaited, nothing()).is_none());
+        }
+        assert!(waits.await_sent());
+        assert_eq!(waits.sent(Commit(1)).len(), 0);
+        assert_eq!(waits.sent(Commit(2)).len(), 1);
+        assert!(!waits.await_sent());
+        assert!(waits.sync(Commit(2), Awaited::Sent, nothing()).is_none());
+        assert_eq!(waits.mirrored(Commit(2), true).len(), 2);
+        assert!(waits.sync(Commit(3), Awaited::Sent, nothing()).is_none());
+        waits.cut_off(now);
+        assert_eq!(waits.tick(now, WELL).len(), 1, "the relay says that the mirror takes nothing");
+        waits.follows(true, now);
+        waits.tick(now, WELL);
+        assert!(!waits.is_cut_off());
+    }
+
+    #[test]
     fn a_mirror_that_takes_nothing_for_three_seconds_is_cut_off() {
         let (mut waits, now) = following(WhenCut::GoOn);
-        assert!(waits.sync(Commit(1), nothing()).is_none());
+        assert!(waits.sync(Commit(1), Awaited::Mirrored, nothing()).is_none());
         assert_eq!(waits.tick(now + 2 * SECOND, busy(now)).len(), 0);
         assert_eq!(waits.tick(now + 3 * SECOND, busy(now)).len(), 1);
-        assert!(waits.sync(Commit(2), nothing()).is_some(), "it goes on at once");
+        assert!(
+            waits.sync(Commit(2), Awaited::Mirrored, nothing()).is_some(),
+            "it goes on at once"
+        );
         waits.tick(now + 4 * SECOND, WELL);
-        assert!(waits.sync(Commit(3), nothing()).is_none(), "the mirror answers again");
+        assert!(
+            waits.sync(Commit(3), Awaited::Mirrored, nothing()).is_none(),
+            "the mirror answers again"
+        );
     }
 
     #[test]
@@ -258,7 +328,10 @@ mod tests {
         let (mut waits, now) = following(WhenCut::GoOn);
         waits.follows(false, now);
         waits.follows(false, now + 2 * SECOND);
-        assert!(waits.sync(Commit(1), nothing()).is_none(), "it may be back soon");
+        assert!(
+            waits.sync(Commit(1), Awaited::Mirrored, nothing()).is_none(),
+            "it may be back soon"
+        );
         assert_eq!(waits.tick(now + 3 * SECOND, WELL).len(), 1);
     }
 
@@ -280,7 +353,7 @@ mod tests {
         waits.tick(now + 3 * SECOND, BEHIND);
         waits.follows(true, now + 4 * SECOND);
         waits.tick(now + 5 * SECOND, BEHIND);
-        assert!(waits.sync(Commit(1), nothing()).is_some());
+        assert!(waits.sync(Commit(1), Awaited::Mirrored, nothing()).is_some());
         assert!(waits.hold_back(now + 5 * SECOND, nothing()).is_some());
         waits.tick(now + 6 * SECOND, WELL);
         assert!(!waits.is_cut_off());
@@ -289,10 +362,10 @@ mod tests {
     #[test]
     fn a_volume_that_is_to_wait_answers_nothing_while_the_mirror_is_cut_off() {
         let (mut waits, now) = following(WhenCut::Wait);
-        assert!(waits.sync(Commit(1), nothing()).is_none());
+        assert!(waits.sync(Commit(1), Awaited::Mirrored, nothing()).is_none());
         assert_eq!(waits.tick(now + 9 * SECOND, busy(now)).len(), 0);
         assert!(waits.is_cut_off());
-        assert!(waits.sync(Commit(2), nothing()).is_none());
+        assert!(waits.sync(Commit(2), Awaited::Mirrored, nothing()).is_none());
         assert_eq!(waits.mirrored(Commit(1), true).len(), 1);
     }
 
@@ -318,7 +391,7 @@ mod tests {
         for when_cut in [WhenCut::GoOn, WhenCut::Wait] {
             for (why, is_ok) in [(WaitsEnd::Removed, true), (WaitsEnd::Stopped, false)] {
                 let (mut waits, now) = following(when_cut);
-                assert!(waits.sync(Commit(1), nothing()).is_none());
+                assert!(waits.sync(Commit(1), Awaited::Mirrored, nothing()).is_none());
                 assert!(waits.hold_back(now, nothing()).is_none());
                 let ended = waits.end(why, now);
                 let results: Vec<bool> = ended.iter().map(|(_, result)| result.is_ok()).collect();

@@ -320,7 +320,7 @@ fn row_of(group: &SpooledGroup) -> MirrorRow {
     let SpooledGroup { head, number, .. } = *group;
     let reign = head.reign;
     let run = head.run;
-    MirrorRow { role: MirrorRole::Mirror, reign, run, number, peer: String::new() }
+    MirrorRow { role: MirrorRole::Mirror, reign, run, number, ..MirrorRow::first() }
 }
 
 /// Returns whether a group in the spool is the next group of a mirror. What differs fits any older

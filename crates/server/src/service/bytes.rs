@@ -223,7 +223,9 @@ impl Executor<'_> {
         match self.write_placed(open, again)? {
             Outcome::Reply(_) => Ok(reply.into()),
             Outcome::WhenSafe(_, report) => Ok(Outcome::WhenSafe(reply, report)),
-            Outcome::WhenMirrored(_, report) => Ok(Outcome::WhenMirrored(reply, report)),
+            Outcome::WhenMirrored(awaited, _, report) => {
+                Ok(Outcome::WhenMirrored(awaited, reply, report))
+            }
             other => Ok(other),
         }
     }

@@ -127,8 +127,8 @@ impl Dispatcher {
             Ok(Outcome::WhenSafe(reply, report)) => {
                 self.reply_when_safe(reply, report, invalidations, done);
             }
-            Ok(Outcome::WhenMirrored(reply, report)) => {
-                self.reply_when_mirrored(reply, report, invalidations, done);
+            Ok(Outcome::WhenMirrored(awaited, reply, report)) => {
+                self.reply_when_mirrored(awaited, reply, report, invalidations, done);
             }
             Ok(Outcome::WhenCaughtUp(reply)) => self.reply_when_caught_up(reply, done),
             Ok(Outcome::WhenRevoked(passed_on)) => {

@@ -11,6 +11,7 @@ use pelago_wire::{Code, Description, Effect, Error, Handle, Level, Reply, xattr}
 use super::execute::Executor;
 use super::{Dispatcher, ErrorReport, OpResult, Outcome};
 use crate::completion::Completion;
+use crate::mirror::Awaited;
 
 /// How often the folders above a file are looked at if they move meanwhile.
 const ATTEMPTS: usize = 3;
@@ -39,9 +40,11 @@ impl Dispatcher {
         }
     }
 
-    /// Replies when everything that is done now is safe here, and at the mirror.
+    /// Replies when everything that is done now is safe here, and has left the relay or is at the
+    /// mirror.
     pub(super) fn reply_when_mirrored(
         &self,
+        awaited: Awaited,
         reply: Reply,
         report: ErrorReport,
         invalidations: u64,
@@ -65,17 +68,20 @@ impl Dispatcher {
         durability.when_safe(durability.done(), invalidations, Box::new(when_safe));
         let again = Arc::clone(durability);
         let sequence = durability.done();
-        mirror.when_mirrored(Box::new(move |mirrored: Result<(), Error>| {
-            let Some((done, reply)) = answer.lock().take() else { return };
-            match mirrored {
-                // A mirror that is cut off says nothing of what is safe here.
-                Ok(()) => {
-                    let when_safe = move |safe: Result<(), Error>| done(safe.map(|()| reply));
-                    again.when_safe(sequence, invalidations, Box::new(when_safe));
+        mirror.when_mirrored(
+            awaited,
+            Box::new(move |mirrored: Result<(), Error>| {
+                let Some((done, reply)) = answer.lock().take() else { return };
+                match mirrored {
+                    // A mirror that is cut off says nothing of what is safe here.
+                    Ok(()) => {
+                        let when_safe = move |safe: Result<(), Error>| done(safe.map(|()| reply));
+                        again.when_safe(sequence, invalidations, Box::new(when_safe));
+                    }
+                    Err(error) => done(Err(error)),
                 }
-                Err(error) => done(Err(error)),
-            }
-        }));
+            }),
+        );
     }
 }
 
@@ -163,12 +169,18 @@ impl Executor<'_> {
     ///
     /// # Errors
     /// `NotPermitted` unless the caller is root, or the user who serves the volume; `Invalid` for
-    /// another name; `NotSupported` for *network*, which needs a relay.
+    /// another name; `NotSupported` for *network* without a relay.
     pub(super) fn expect_level(&self, name: &[u8]) -> Result<(), OpError> {
         self.expect_may_set_level()?;
         match Level::named(name) {
             None => Err(Code::Invalid.into()),
-            Some(Level::Network) => Err(Code::NotSupported.into()),
+            Some(Level::Network) => {
+                let mirror = self.parts.mirror.as_ref();
+                match mirror.is_some_and(|mirror| mirror.has_relay()) {
+                    true => Ok(()),
+                    false => Err(Code::NotSupported.into()),
+                }
+            }
             Some(Level::Async | Level::Local | Level::Remote) => Ok(()),
         }
     }
@@ -190,6 +202,7 @@ impl Executor<'_> {
 fn at_level(level: Result<Level, Error>, reply: Reply, report: ErrorReport) -> Outcome {
     match level {
         Ok(Level::Async | Level::Local) => Outcome::WhenSafe(reply, report),
-        Ok(Level::Network | Level::Remote) | Err(_) => Outcome::WhenMirrored(reply, report),
+        Ok(Level::Network) => Outcome::WhenMirrored(Awaited::Sent, reply, report),
+        Ok(Level::Remote) | Err(_) => Outcome::WhenMirrored(Awaited::Mirrored, reply, report),
     }
 }
