@@ -5,7 +5,8 @@
 //! volume's user and root. A request is `{"version":1,"ask":"status"}` or
 //! `{"version":1,"ask":"unmount","force":false}`,
 //! `"ask":"listen"` with `"at"`, `"ask":"invite"` with `"name"`, `"key"` and `"until"`,
-//! `"ask":"sites"`, `"ask":"leave"`, `"ask":"mirror"` with `"peer"`, `"ask":"end-mirror"`,
+//! `"ask":"sites"`, `"ask":"leave"`, `"ask":"mirror"` with `"peer"` and `"relay"`,
+//! `"ask":"end-mirror"`,
 //! `"ask":"wait-for-mirror"` with `"commit"`, `"ask":"make-safe"`, `"ask":"hand-over"` with
 //! `"force"`, `"ask":"verify"` with `"begin"` and `"apply"`,
 //! `"ask":"credentials"` with `"name"`, `"ask":"issue"` with `"ino"` and, of a file, `"dir"` and
@@ -96,6 +97,8 @@ pub(crate) enum Request {
     Mirror {
         /// The address of the server, `KEY@HOST:PORT`.
         peer: String,
+        /// The address of the relay to it, if there is one.
+        relay: Option<String>,
     },
     /// Give up the mirror of the volume.
     EndMirror,
@@ -163,8 +166,8 @@ impl Request {
             }
             Self::Leave => json!({ "version": PROTOCOL, "ask": "leave" }),
             Self::Listen { at } => json!({ "version": PROTOCOL, "ask": "listen", "at": at }),
-            Self::Mirror { peer } => {
-                json!({ "version": PROTOCOL, "ask": "mirror", "peer": peer })
+            Self::Mirror { peer, relay } => {
+                json!({ "version": PROTOCOL, "ask": "mirror", "peer": peer, "relay": relay })
             }
             Self::EndMirror => json!({ "version": PROTOCOL, "ask": "end-mirror" }),
             Self::Verify { begin, apply } => json!({
@@ -229,7 +232,10 @@ impl Request {
             }
             Some("make-safe") => Ok(Self::MakeSafe),
             Some("mirror") => match object["peer"].as_str() {
-                Some(peer) => Ok(Self::Mirror { peer: peer.to_owned() }),
+                Some(peer) => Ok(Self::Mirror {
+                    peer: peer.to_owned(),
+                    relay: object["relay"].as_str().map(str::to_owned),
+                }),
                 None => Err("a mirror without an address"),
             },
             Some("promote") => match object["volume"].as_str() {
@@ -296,7 +302,8 @@ mod tests {
         let invite = Request::Invite { name: "b".to_owned(), key: "k".to_owned(), until: 9 };
         let unmount = Request::Unmount { force: true };
         let promote = Request::Promote { volume: "ab".to_owned() };
-        let mirror = Request::Mirror { peer: "key@h:1".to_owned() };
+        let relay = Some("key@h:2".to_owned());
+        let mirror = Request::Mirror { peer: "key@h:1".to_owned(), relay };
         let wait = Request::WaitForMirror { commit: Some(7) };
         let end = Request::EndMirror;
         let status = Request::Status;

@@ -17,8 +17,8 @@ use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, moun
 use pelago_net::key::PublicKey;
 use pelago_net::mirror::{Datagrams, RepairMode};
 use pelago_server::{
-    HAS_SEARCH_INDEX, Indexing, LeaveError, Options, PassthroughStatus, Server, WhenCut,
-    inode_table_bytes,
+    HAS_SEARCH_INDEX, Indexing, LeaveError, Options, PassthroughStatus, RelayedMirror, Server,
+    WhenCut, inode_table_bytes,
 };
 use pelago_store::folder::Folder;
 use pelago_store::volume;
@@ -152,7 +152,8 @@ impl Daemon {
         let neighbours = Arc::new(Neighbours::default());
         neighbours.connect(plan, &folder, &server);
         let datagrams = plan.repair.map(Datagrams::new);
-        mirror::connect(&folder, &server, datagrams.clone(), events.stop());
+        let repair = mirror::relay_repair(plan.repair);
+        mirror::connect(&folder, &server, datagrams.clone(), repair, events.stop());
         if plan.joining.is_some()
             && let Err(failure) = neighbours.join(&server)
         {
@@ -313,7 +314,10 @@ impl Served {
             Request::Sites => ControlReply::Sites(report::sites(server, &self.neighbours)),
             Request::Conflicts { inode } => ControlReply::Conflicts(conflicts::list(server, inode)),
             Request::DropKept { node } => conflicts::drop_kept(server, node),
-            Request::Mirror { peer } => mirror::set(self, folder, &peer),
+            Request::Mirror { peer, relay } => {
+                let relay = relay.unwrap_or_default();
+                mirror::set(self, folder, RelayedMirror { relay, mirror: peer })
+            }
             Request::EndMirror => mirror::end(server),
             Request::HandOver { force } => self.hand_over(force, stop),
             Request::Verify { begin, apply } => mirror::verify(server, begin, apply),

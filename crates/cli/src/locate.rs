@@ -11,7 +11,8 @@ use std::{fs, io};
 
 use pelago_mount::mountinfo::{self, MountEntry};
 use pelago_server::has_mirrors;
-use pelago_store::volume;
+use pelago_store::folder::{Folder, FolderError};
+use pelago_store::volume::{self, VolumeError};
 use rustix::io::Errno;
 
 use crate::failure::{Exit, Failure, Outcome};
@@ -92,14 +93,15 @@ pub(crate) fn find(dir: Option<&Path>, path: Option<&Path>) -> Outcome<VolumeRef
     here.map_or_else(|| only_one(&mounts), Ok)
 }
 
-/// Finds a volume as [`find`] does, or a folder that keeps mirrors, or the folder of a server of a
-/// shared store, for the commands that work on all of them.
+/// Finds a volume as [`find`] does, or a folder that keeps mirrors, or that of a relay or of a
+/// server of a shared store, for the commands that work on all of them.
 pub(crate) fn find_any(dir: Option<&Path>, path: Option<&Path>) -> Outcome<VolumeRef> {
     if let Some(given) = dir.or(path) {
         let mounts = mountinfo::ours().map_err(mounts_failed)?;
         let resolved = resolve(given, &mounts).map_err(|error| resolve_failed(given, error))?;
         // A path in a mount is not opened: its server may not answer.
-        let is_other = || is_mirrors(&resolved.path) || store_of(&resolved.path).is_some();
+        let path = &resolved.path;
+        let is_other = || is_mirrors(path) || is_relay(path) || store_of(path).is_some();
         if resolved.mount.is_none() && is_other() {
             return Ok(VolumeRef { dir: resolved.path, mounted: None });
         }
@@ -110,6 +112,36 @@ pub(crate) fn find_any(dir: Option<&Path>, path: Option<&Path>) -> Outcome<Volum
 /// Returns whether `dir` keeps mirrors of volumes, and is not a volume itself.
 pub(crate) fn is_mirrors(dir: &Path) -> bool {
     !is_volume(dir) && has_mirrors(dir)
+}
+
+/// The folder of the spools in the folder of a relay.
+pub(crate) const RELAY: &str = "relay";
+
+/// Returns whether `dir` is the folder of a relay.
+pub(crate) fn is_relay(dir: &Path) -> bool {
+    let contains = |folder: Folder| folder.contains(RELAY).unwrap_or(false);
+    !is_volume(dir) && !is_mirrors(dir) && Folder::open(dir).is_ok_and(contains)
+}
+
+/// Opens a folder. It is created in its parent, which must exist, if there is none.
+pub(crate) fn open_or_create(dir: &Path) -> Outcome<Folder> {
+    let opened = match Folder::open(dir) {
+        Err(error) if error.is_not_found() => create(dir, error),
+        opened => opened,
+    };
+    Ok(opened.map_err(VolumeError::from)?)
+}
+
+fn create(dir: &Path, missing: FolderError) -> Result<Folder, FolderError> {
+    match (dir.parent(), dir.file_name()) {
+        (Some(parent), Some(name)) => {
+            let parent = Folder::open(parent)?;
+            let made = parent.create_folder(name)?;
+            parent.sync()?;
+            Ok(made)
+        }
+        _ => Err(missing),
+    }
 }
 
 /// Returns the folder of the shared store whose server has the folder `dir`; `None` if `dir` is not

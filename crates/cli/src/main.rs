@@ -33,6 +33,7 @@ mod mirrors;
 mod moment;
 mod mount_helper;
 mod output;
+mod relay;
 mod retry;
 mod runtime_dir;
 mod server_session;
@@ -114,6 +115,7 @@ fn run(verb: Verb) -> Outcome<ExitCode> {
         Verb::Get(args) => verbs::get::run(&args),
         Verb::Key(args) => verbs::key::run(&args),
         Verb::Site(args) => verbs::site::run(&args),
+        Verb::Relay(args) => verbs::relay::run(&args),
         Verb::Wait(args) => verbs::wait::run(&args),
         Verb::Verify(args) => verbs::verify::run(&args),
         Verb::Join(args) => verbs::join::run(args),

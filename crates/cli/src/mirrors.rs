@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pelago_net::mirror::MirrorServer;
 use pelago_server::{MirrorError, MirrorStore, Promoted};
-use pelago_store::folder::{Folder, FolderError};
+use pelago_store::folder::Folder;
 use pelago_store::volume::{self, VolumeError, VolumeId};
 
 use crate::control::{Control, ControlReply, Request};
@@ -102,30 +102,13 @@ fn open(dir: &Path) -> Outcome<Folder> {
         return Err(Failure::new(Exit::Usage, KeepError::IsVolume(shown()))
             .hint("name a folder of its own for mirrors, or leave out --mirrors"));
     }
-    let folder = match Folder::open(dir) {
-        Err(error) if error.is_not_found() => create(dir, error),
-        opened => opened,
-    };
-    let folder = folder.map_err(VolumeError::from)?;
+    let folder = locate::open_or_create(dir)?;
     let entries = folder.entries().map_err(VolumeError::from)?;
     if !entries.is_empty() && !locate::is_mirrors(dir) {
         return Err(Failure::new(Exit::Usage, KeepError::Foreign(shown()))
             .hint("name a folder that is empty or missing"));
     }
     Ok(folder)
-}
-
-/// Creates the folder in its parent, which must exist.
-fn create(dir: &Path, missing: FolderError) -> Result<Folder, FolderError> {
-    match (dir.parent(), dir.file_name()) {
-        (Some(parent), Some(name)) => {
-            let parent = Folder::open(parent)?;
-            let made = parent.create_folder(name)?;
-            parent.sync()?;
-            Ok(made)
-        }
-        _ => Err(missing),
-    }
 }
 
 fn open_control(folder: &Folder, kept: Kept, events: &Events) -> Outcome<Control> {

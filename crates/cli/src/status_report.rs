@@ -10,14 +10,16 @@ use crate::data_path::Passthrough;
 mod json;
 mod mirror_line;
 mod mirrors;
+mod relay;
 mod store;
 #[cfg(test)]
 mod tests;
 mod text;
 
 pub(crate) use json::FromJson;
-pub(crate) use mirror_line::MirrorLine;
+pub(crate) use mirror_line::{MirrorLine, RelayLine, link_text};
 pub(crate) use mirrors::{MirrorReport, MirrorsReport, PromotedReport};
+pub(crate) use relay::{RelayReport, RelayedReport};
 pub(crate) use store::{StandbyReport, StoreLine};
 
 /// The result of `status`.
@@ -29,6 +31,8 @@ pub(crate) enum StatusReport {
     Far(FarReport),
     /// A process keeps the mirrors of volumes of other machines.
     Mirrors(MirrorsReport),
+    /// A process passes the groups of volumes on to their mirrors.
+    Relay(RelayReport),
     /// This is a server that stands by at a shared store.
     Standby(StandbyReport),
     /// No process serves the shared store from this folder.
@@ -40,6 +44,8 @@ pub(crate) enum StatusReport {
     },
     /// No process keeps the mirrors in this folder.
     MirrorsDown(PathBuf),
+    /// No process is the relay of this folder.
+    RelayDown(PathBuf),
     /// No process answers for the volume.
     Down(DownReport),
 }

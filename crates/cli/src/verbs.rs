@@ -15,6 +15,7 @@ pub(crate) mod key;
 mod level_args;
 pub(crate) mod log;
 pub(crate) mod mount;
+pub(crate) mod relay;
 pub(crate) mod revoke;
 pub(crate) mod serve;
 pub(crate) mod serving;
@@ -64,6 +65,7 @@ Work on it in several offices:
 Keep it safe elsewhere:
   wait       Wait until what was done is safe here, or at the mirror too
   verify     Compare the mirror with the volume; --apply repairs it
+  relay      Pass changes on to mirrors, though a server may be gone
 
 Maintain it:
   check      Check an unmounted volume for damage (fsck); --apply repairs it
@@ -106,6 +108,7 @@ pub(crate) enum Verb {
     Site(site::Args),
     Wait(wait::Args),
     Verify(verify::Args),
+    Relay(relay::Args),
     Join(join::Args),
     Conflicts(conflicts::Args),
     Key(key::Args),
@@ -135,6 +138,7 @@ impl Verb {
             Self::Site(args) => args.json(),
             Self::Wait(args) => args.json,
             Self::Verify(args) => args.json,
+            Self::Relay(args) => args.json,
             Self::Join(args) => args.json,
             Self::Conflicts(args) => args.json,
             Self::Key(args) => args.json(),

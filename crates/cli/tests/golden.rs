@@ -28,7 +28,7 @@ macro_rules! needs {
     };
 }
 
-const VERBS: [&str; 23] = [
+const VERBS: [&str; 24] = [
     "up",
     "serve",
     "mount",
@@ -49,6 +49,7 @@ const VERBS: [&str; 23] = [
     "join",
     "wait",
     "verify",
+    "relay",
     "check",
     "bench",
     "version",

@@ -8,7 +8,7 @@ const TESTING: &str = "docs/testing.md";
 const INDEX: &str = "docs/README.md";
 /// Documents that must exist, and the most lines of each.
 const REQUIRED: &[(&str, usize)] = &[
-    ("README.md", 205),
+    ("README.md", 220),
     ("ARCHITECTURE.md", 500),
     ("CHANGELOG.md", usize::MAX),
     ("CONTRIBUTING.md", usize::MAX),

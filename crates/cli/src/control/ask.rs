@@ -76,6 +76,7 @@ pub(crate) fn ask_status(dir: &Path, timeout: Duration) -> Result<StatusReport, 
         (ControlReply::Status(report), _) => Ok(StatusReport::Up(report)),
         (ControlReply::Far(report), _) => Ok(StatusReport::Far(report)),
         (ControlReply::Mirrors(report), _) => Ok(StatusReport::Mirrors(report)),
+        (ControlReply::Relay(report), _) => Ok(StatusReport::Relay(report)),
         (ControlReply::Standby(report), _) => Ok(StatusReport::Standby(report)),
         _ => Err(AskError::Garbled),
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{ConflictsReport, SitesReport, VerifiedReport};
 use crate::status_report::{
-    FarReport, FromJson, MirrorsReport, PromotedReport, StandbyReport, UpReport,
+    FarReport, FromJson, MirrorsReport, PromotedReport, RelayReport, StandbyReport, UpReport,
 };
 
 /// The text of the error that encodes [`ControlReply::Denied`].
@@ -21,6 +21,8 @@ pub(crate) enum ControlReply {
     Far(FarReport),
     /// To `status`: the mirrors of a folder.
     Mirrors(MirrorsReport),
+    /// To `status`: a relay.
+    Relay(RelayReport),
     /// To `status`: a server that stands by at a shared store.
     Standby(StandbyReport),
     /// To `promote`: the mirror is the primary.
@@ -74,6 +76,7 @@ impl ControlReply {
             Self::Status(report) => report.to_json(),
             Self::Far(report) => report.to_json(),
             Self::Mirrors(report) => report.to_json(),
+            Self::Relay(report) => report.to_json(),
             Self::Standby(report) => report.to_json(),
             Self::Promoted(report) => report.to_json(),
             Self::MirrorSet => json!({ "mirror": "set" }),
@@ -144,6 +147,9 @@ impl ControlReply {
         if let Some(report) = MirrorsReport::from_json(&object) {
             return Some(Self::Mirrors(report));
         }
+        if let Some(report) = RelayReport::from_json(&object) {
+            return Some(Self::Relay(report));
+        }
         if let Some(report) = StandbyReport::from_json(&object) {
             return Some(Self::Standby(report));
         }
@@ -172,6 +178,7 @@ mod tests {
             ControlReply::Status(Box::new(UpReport::sample())),
             ControlReply::Far(FarReport::sample()),
             ControlReply::Mirrors(MirrorsReport::sample()),
+            ControlReply::Relay(RelayReport::sample()),
             ControlReply::Standby(StandbyReport::sample()),
             ControlReply::Promoted(PromotedReport::sample()),
             ControlReply::Unmounted("/v/files".into()),

@@ -4,27 +4,40 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pelago_net::key::address::ServerAddress;
-use pelago_net::mirror::{DatagramStatus, Datagrams, MirrorConnection};
-use pelago_server::{Commit, MirrorPhase, MirrorProgress, Offer, Server};
+use pelago_net::mirror::{Datagrams, MirrorConnection, RelayConnection, RepairMode};
+use pelago_server::{
+    Commit, MirrorPhase, MirrorProgress, Offer, RelayProgress, RelayedMirror, Server,
+};
 use pelago_store::folder::Folder;
 use pelago_store::volume::VolumeId;
 use pelago_wire::Code;
 use pelago_wire::mirror::{GroupState, LinkError, MirrorLink};
+use pelago_wire::relay::{RelayAnswer, RelayOffer, RelayRepair};
 
 use super::Served;
 use super::events::Stop;
 use super::neighbours::key_of;
 use crate::control::{ControlReply, VerifiedReport};
-use crate::status_report::MirrorLine;
+use crate::status_report::{MirrorLine, RelayLine, link_text};
 
 /// The answer of a volume without a mirror.
 const NO_MIRROR: &str = "the volume has no mirror: `pelago site mirror`";
 /// The longest time for which one request waits for the mirror; the command repeats the request.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Passes the server the function that connects to its mirror: with datagrams, if there are any.
-/// The process stops if the mirror was promoted.
-pub(super) fn connect(folder: &Folder, server: &Server, datagrams: Option<Datagrams>, stop: Stop) {
+/// Passes the server the functions that connect to its mirror and its relay: with datagrams, if
+/// there are any. The process stops if the mirror was promoted.
+pub(super) fn connect(
+    folder: &Folder,
+    server: &Server,
+    datagrams: Option<Datagrams>,
+    repair: RelayRepair,
+    stop: Stop,
+) {
+    let of_relay = folder.clone();
+    server.set_connect_relay(Arc::new(move |relayed, volume, offer| {
+        offer_to_relay(&of_relay, relayed, volume, offer, repair)
+    }));
     let folder = folder.clone();
     let connect = Arc::new(move |peer: &str, volume: VolumeId, offer: Offer| {
         offer_to(&folder, peer, volume, offer, datagrams.as_ref())
@@ -32,6 +45,16 @@ pub(super) fn connect(folder: &Folder, server: &Server, datagrams: Option<Datagr
     let on_replaced = Arc::new(move |_| stop.stop());
     if let Err(error) = server.set_connect_mirror(connect, on_replaced) {
         tracing::error!(%error, "the mirror gets nothing, because there is no thread for it");
+    }
+}
+
+/// Returns the amount of repair packets that a relay is to send. It sends datagrams even if this
+/// server sends none: level *network* is about them.
+pub(super) const fn relay_repair(repair: Option<RepairMode>) -> RelayRepair {
+    match repair {
+        None | Some(RepairMode::Auto) => RelayRepair::Auto,
+        Some(RepairMode::Full) => RelayRepair::Full,
+        Some(RepairMode::Off) => RelayRepair::Off,
     }
 }
 
@@ -57,27 +80,54 @@ fn offer_to(
     Ok((Box::new(link), has))
 }
 
-/// Makes a server the mirror of the volume, if it can be reached and takes this volume.
-pub(super) fn set(parts: &Served, folder: &Folder, peer: &str) -> ControlReply {
-    let server = &parts.server;
-    if let Some(MirrorProgress { peer: present, .. }) = server.mirror()
-        && present == peer
-    {
-        return ControlReply::MirrorSet;
-    }
-    if let Err(error) = server.check_mirror(peer) {
-        return ControlReply::Failed(error.to_string());
-    }
-    let offer = Offer { reign: server.reign(), run: [0; 16] };
-    match offer_to(folder, peer, server.status().volume, offer, None) {
-        // The server sends the volume over another connection.
-        Ok(link) => drop(link),
-        Err(error) => return ControlReply::Failed(error.to_string()),
-    }
-    match server.set_mirror(peer) {
+/// Connects to a relay with the key of the volume's server, and offers it the volume's groups.
+fn offer_to_relay(
+    folder: &Folder,
+    relayed: &RelayedMirror,
+    volume: VolumeId,
+    offer: Offer,
+    repair: RelayRepair,
+) -> Result<RelayAnswer, LinkError> {
+    let refused = |why: &dyn std::fmt::Display| LinkError::Refused(why.to_string());
+    let relay: ServerAddress = relayed.relay.parse().map_err(|error| refused(&error))?;
+    let key = key_of(folder).map_err(|error| refused(&error))?;
+    let Offer { reign, run } = offer;
+    let offer = RelayOffer { reign, run, mirror: relayed.mirror.clone(), repair };
+    RelayConnection::connect(&key, &relay, volume.0, &offer)
+}
+
+/// Makes a server the mirror of the volume, and another one the relay to it unless that is empty,
+/// if both can be reached and take this volume.
+pub(super) fn set(parts: &Served, folder: &Folder, relayed: RelayedMirror) -> ControlReply {
+    match try_set(parts, folder, relayed) {
         Ok(()) => ControlReply::MirrorSet,
-        Err(error) => ControlReply::Failed(error.to_string()),
+        Err(why) => ControlReply::Failed(why),
     }
+}
+
+fn try_set(parts: &Served, folder: &Folder, relayed: RelayedMirror) -> Result<(), String> {
+    let server = &parts.server;
+    let present = server.mirror().map(|MirrorProgress { peer, relay, .. }| RelayedMirror {
+        relay: relay.map(|relay| relay.address).unwrap_or_default(),
+        mirror: peer,
+    });
+    if present.as_ref() == Some(&relayed) {
+        return Ok(());
+    }
+    server.check_mirror(&relayed.mirror).map_err(|error| error.to_string())?;
+    let offer = Offer { reign: server.reign(), run: [0; 16] };
+    let volume = server.status().volume;
+    if present.is_none() {
+        // The server sends the volume over another connection.
+        let link = offer_to(folder, &relayed.mirror, volume, offer, None);
+        drop(link.map_err(|error| error.to_string())?);
+    }
+    if !relayed.relay.is_empty() {
+        let answer = offer_to_relay(folder, &relayed, volume, offer, RelayRepair::Auto);
+        // What a relay still has of an earlier run is on its way.
+        drop(answer.map_err(|error| error.to_string())?);
+    }
+    server.set_relayed_mirror(&relayed).map_err(|error| error.to_string())
 }
 
 /// Gives up the mirror.
@@ -129,9 +179,10 @@ pub(super) fn make_safe(server: &Server) -> ControlReply {
 
 /// Returns the state of the mirror for `status`.
 pub(super) fn line(server: &Server, datagrams: Option<&Datagrams>) -> Option<MirrorLine> {
-    let link = datagrams.and_then(Datagrams::status).map(link_text);
+    let link = datagrams.and_then(Datagrams::status).map(|link| link_text(&link));
     server.mirror().map(|progress| MirrorLine {
         link,
+        relay: progress.relay.map(RelayLine::from),
         state: match &progress.phase {
             MirrorPhase::Connecting { problem: None } => "connecting".to_owned(),
             MirrorPhase::Connecting { problem: Some(why) } => format!("not connected: {why}"),
@@ -157,17 +208,9 @@ pub(super) fn line(server: &Server, datagrams: Option<&Datagrams>) -> Option<Mir
     })
 }
 
-/// Returns what is known of the line to the mirror, for people.
-fn link_text(status: DatagramStatus) -> String {
-    let DatagramStatus { rate, loss, trip, data, repair, again, .. } = status;
-    let rate = match rate {
-        0 => "never full".to_owned(),
-        rate => format!("{:.1} Mbit/s", rate as f64 * 8e-6),
-    };
-    let trip = trip.map(|trip| format!("{} ms, ", trip.as_millis())).unwrap_or_default();
-    let loss = loss * 100.0;
-    format!(
-        "{rate}, {trip}loss below {loss:.2} %, {data} packets and {repair} of repair, {again} sent \
-         again"
-    )
+impl From<RelayProgress> for RelayLine {
+    fn from(progress: RelayProgress) -> Self {
+        let RelayProgress { address, is_used, groups, bytes, problem } = progress;
+        Self { address, used: is_used, groups: groups as u64, bytes, problem }
+    }
 }

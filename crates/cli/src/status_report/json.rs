@@ -32,11 +32,12 @@ impl StatusReport {
             Self::Up(report) => report.to_json(),
             Self::Far(report) => report.to_json(),
             Self::Mirrors(report) => report.to_json(),
+            Self::Relay(report) => report.to_json(),
             Self::Standby(report) => report.to_json(),
             Self::StoreServerDown { dir, store } => json!({
                 "version": VERSION, "state": "down", "dir": text(dir), "store": text(store)
             }),
-            Self::MirrorsDown(dir) => {
+            Self::MirrorsDown(dir) | Self::RelayDown(dir) => {
                 json!({ "version": VERSION, "state": "down", "dir": text(dir) })
             }
             Self::Down(report) => report.to_json(),

@@ -1,5 +1,6 @@
 //! The state of a volume's mirror, which the primary reports.
 
+use pelago_net::mirror::DatagramStatus;
 use pelago_wire::Level;
 use serde_json::{Value, json};
 
@@ -32,6 +33,78 @@ pub(crate) struct MirrorLine {
     /// The rate, round trip and loss of the line, for people; `None` if the mirror gets no
     /// datagrams.
     pub(crate) link: Option<String>,
+    /// The relay to the mirror; `None` if there is none.
+    pub(crate) relay: Option<RelayLine>,
+}
+
+/// The relay to the mirror of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RelayLine {
+    /// The address of the relay, `KEY@HOST:PORT`.
+    pub(crate) address: String,
+    /// Changes go through it now.
+    pub(crate) used: bool,
+    /// The number of groups that it has, and the mirror may not have.
+    pub(crate) groups: u64,
+    /// The bytes of these groups.
+    pub(crate) bytes: u64,
+    /// The reason why it is not used, or why the mirror takes nothing from it.
+    pub(crate) problem: Option<String>,
+}
+
+impl RelayLine {
+    fn to_json(&self) -> Value {
+        json!({
+            "address": self.address,
+            "used": self.used,
+            "groups": self.groups,
+            "bytes": self.bytes,
+            "problem": self.problem,
+        })
+    }
+
+    fn line(&self) -> String {
+        let place = place_of(&self.address);
+        let state = match (self.used, &self.problem) {
+            (true, None) => format!("{} groups on the way", self.groups),
+            (true, Some(why)) => format!("{} groups wait there: {why}", self.groups),
+            (false, None) => "not used now".to_owned(),
+            (false, Some(why)) => format!("not used: {why}"),
+        };
+        format!("relay     {place}: {state}\n")
+    }
+}
+
+impl FromJson for RelayLine {
+    fn from_json(value: &Value) -> Option<Self> {
+        Some(Self {
+            address: String::from_json(&value["address"])?,
+            used: bool::from_json(&value["used"])?,
+            groups: u64::from_json(&value["groups"])?,
+            bytes: u64::from_json(&value["bytes"])?,
+            problem: value["problem"].as_str().map(str::to_owned),
+        })
+    }
+}
+
+/// Returns what is known of the line to the mirror, for people.
+pub(crate) fn link_text(status: &DatagramStatus) -> String {
+    let DatagramStatus { rate, loss, trip, data, repair, again, .. } = *status;
+    let rate = match rate {
+        0 => "never full".to_owned(),
+        rate => format!("{:.1} Mbit/s", rate as f64 * 8e-6),
+    };
+    let trip = trip.map(|trip| format!("{} ms, ", trip.as_millis())).unwrap_or_default();
+    let loss = loss * 100.0;
+    format!(
+        "{rate}, {trip}loss below {loss:.2} %, {data} packets and {repair} of repair, {again} sent \
+         again"
+    )
+}
+
+/// Returns the address without the key.
+fn place_of(address: &str) -> &str {
+    address.split_once('@').map_or(address, |(_, place)| place)
 }
 
 impl MirrorLine {
@@ -48,12 +121,13 @@ impl MirrorLine {
             "cut_off": self.is_cut_off,
             "waiting": self.waiting,
             "link": self.link,
+            "relay": self.relay.as_ref().map(RelayLine::to_json),
         })
     }
 
     /// Returns the lines of `status`.
     pub(super) fn lines(&self) -> String {
-        let place = self.peer.split_once('@').map_or(self.peer.as_str(), |(_, place)| place);
+        let place = place_of(&self.peer);
         let tenths = self.ms_at_risk / 100;
         let risk = match self.follows {
             true => format!(
@@ -76,7 +150,8 @@ impl MirrorLine {
             false => format!("mirror    {place}: {risk}; {}\n", self.state),
         };
         let link = self.link.as_ref().map(|link| format!("link      {link}\n"));
-        mirror + &link.unwrap_or_default() + &self.level_line()
+        let relay = self.relay.as_ref().map(RelayLine::line);
+        mirror + &link.unwrap_or_default() + &relay.unwrap_or_default() + &self.level_line()
     }
 
     /// Returns the line on the level of the volume; empty if it is *local* and all is well.
@@ -84,8 +159,8 @@ impl MirrorLine {
         let level = &self.level;
         match (self.is_cut_off, self.waiting) {
             (true, 0) => format!(
-                "level     {level}; the mirror is cut off, so fsync of level remote goes on once \
-                 it is safe here\n"
+                "level     {level}; the mirror is cut off, so fsync of level network or remote \
+                 goes on once it is safe here\n"
             ),
             (true, 1..) => {
                 format!(
@@ -112,6 +187,13 @@ impl MirrorLine {
             is_cut_off: false,
             waiting: 0,
             link: None,
+            relay: Some(RelayLine {
+                address: "key@edge:7440".to_owned(),
+                used: true,
+                groups: 2,
+                bytes: 4096,
+                problem: None,
+            }),
         }
     }
 }
@@ -131,6 +213,7 @@ impl FromJson for MirrorLine {
             is_cut_off: value["cut_off"] == true,
             waiting: value["waiting"].as_u64().unwrap_or(0),
             link: value["link"].as_str().map(str::to_owned),
+            relay: RelayLine::from_json(&value["relay"]),
         })
     }
 }
@@ -141,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_line_says_what_is_at_risk() {
-        let follows = MirrorLine::sample();
+        let follows = MirrorLine { relay: None, ..MirrorLine::sample() };
         assert_eq!(follows.lines(), "mirror    mirror:7440: 0.8 s, 3.0 MiB at risk\n");
         let state = "not connected: the network is unreachable".to_owned();
         let lost = MirrorLine { follows: false, state: state.clone(), ..follows.clone() };
@@ -155,6 +238,19 @@ mod tests {
     }
 
     #[test]
+    fn a_line_says_what_the_relay_does() {
+        let relay = MirrorLine::sample().relay.unwrap();
+        let line = |used, problem: Option<&str>| {
+            RelayLine { used, problem: problem.map(str::to_owned), ..relay.clone() }.line()
+        };
+        assert_eq!(line(true, None), "relay     edge:7440: 2 groups on the way\n");
+        let full = line(true, Some("the mirror is full"));
+        assert_eq!(full, "relay     edge:7440: 2 groups wait there: the mirror is full\n");
+        assert_eq!(line(false, None), "relay     edge:7440: not used now\n");
+        assert_eq!(line(false, Some("it is gone")), "relay     edge:7440: not used: it is gone\n");
+    }
+
+    #[test]
     fn a_line_says_what_fsync_means_now() {
         let line = |level: &str, is_cut_off, waiting| {
             let level = level.to_owned();
@@ -162,8 +258,8 @@ mod tests {
         };
         assert_eq!(line("local", false, 0), "");
         assert_eq!(line("remote", false, 3), "level     remote\n");
-        let cut_off = "level     local; the mirror is cut off, so fsync of level remote goes on \
-                       once it is safe here\n";
+        let cut_off = "level     local; the mirror is cut off, so fsync of level network or remote \
+                       goes on once it is safe here\n";
         assert_eq!(line("local", true, 0), cut_off);
         let waits = "level     remote; 2 fsyncs wait until the mirror is back\n";
         assert_eq!(line("remote", true, 2), waits);

@@ -5,14 +5,16 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{DownReport, FarReport, MirrorsReport, StandbyReport, StatusReport, UpReport};
+use super::{
+    DownReport, FarReport, MirrorsReport, RelayReport, StandbyReport, StatusReport, UpReport,
+};
 
 const DOCUMENT: &str = include_str!("../../../../docs/cli.md");
 /// The head of the table. `of` lists the states that have a field, or says `all`.
 const HEAD: &str = "| field | of | means |";
 
 /// A status with a value in every field, and how the table calls its state.
-fn samples() -> [(&'static str, StatusReport); 7] {
+fn samples() -> [(&'static str, StatusReport); 9] {
     let down = DownReport {
         dir: "/v".into(),
         is_far: false,
@@ -25,9 +27,11 @@ fn samples() -> [(&'static str, StatusReport); 7] {
         ("up", StatusReport::Up(Box::new(UpReport::sample()))),
         ("mounted", StatusReport::Far(FarReport::sample())),
         ("mirrors", StatusReport::Mirrors(MirrorsReport::sample())),
+        ("relay", StatusReport::Relay(RelayReport::sample())),
         ("stands by", StatusReport::Standby(StandbyReport::sample())),
         ("down", StatusReport::Down(down)),
         ("down (mirrors)", StatusReport::MirrorsDown("/m".into())),
+        ("down (relay)", StatusReport::RelayDown("/r".into())),
         ("down (store)", StatusReport::StoreServerDown { dir: "/a".into(), store: "/s".into() }),
     ]
 }

@@ -16,6 +16,7 @@ impl StatusReport {
             Self::Up(report) => report.to_text(),
             Self::Far(report) => report.to_text(),
             Self::Mirrors(report) => report.to_text(),
+            Self::Relay(report) => report.to_text(),
             Self::Standby(report) => report.to_text(),
             Self::StoreServerDown { dir, store } => {
                 let dir = dir.display();
@@ -30,6 +31,10 @@ impl StatusReport {
                 format!(
                     "mirrors   {dir}\nstate     down: `pelago serve {dir} --mirrors` starts it\n"
                 )
+            }
+            Self::RelayDown(dir) => {
+                let dir = dir.display();
+                format!("relay     {dir}\nstate     down: `pelago relay {dir}` starts it\n")
             }
             Self::Down(report) => report.to_text(),
         }

@@ -185,7 +185,9 @@ pub(crate) fn own_file(dir: &Path, name: &str) -> Outcome<OwnFile> {
         // The key is the server's; all other files belong to the volume.
         Some(store) if name != volume::KEY => volume::open_folder(&store)?,
         Some(_) => Folder::open(dir).map_err(VolumeError::from)?,
-        None if locate::is_mirrors(dir) => Folder::open(dir).map_err(VolumeError::from)?,
+        None if locate::is_mirrors(dir) || locate::is_relay(dir) => {
+            Folder::open(dir).map_err(VolumeError::from)?
+        }
         None => volume::open_folder(dir)?,
     };
     OwnFile::at(&folder, folder.path(), name)

@@ -15,8 +15,8 @@ pub(super) struct LevelArgs {
     /// [default: 2 if the volume's level is remote, else no limit]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     lag: Option<u64>,
-    /// Reaction of fsync of level remote to a mirror that is cut off: to go on once the change is
-    /// safe here, or to wait
+    /// Reaction of fsync of level network or remote to a mirror that is cut off: to go on once the
+    /// change is safe here, or to wait
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = CutArg::GoOn)]
     when_cut: CutArg,
     /// Send to the mirror in UDP datagrams, with repair packets as the line needs them (auto), with
@@ -37,7 +37,7 @@ enum RepairArg {
     Off,
 }
 
-/// The reaction of a sync of level *remote* to a mirror that is cut off.
+/// The reaction of a sync of level *network* or *remote* to a mirror that is cut off.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum CutArg {
     /// It is answered when the change is safe at the server

@@ -114,6 +114,10 @@ struct MirrorArgs {
     /// The address that `pelago serve DIR --mirrors` has printed there, KEY@HOST:PORT
     #[arg(required_unless_present = "stop")]
     address: Option<ServerAddress>,
+    /// Send through the relay at this address, which `pelago relay` has printed, KEY@HOST:PORT;
+    /// without it a relay that was set is given up
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "stop")]
+    relay: Option<ServerAddress>,
     /// Give the mirror up: it keeps the state that it has, and gets nothing any more
     #[arg(long, conflicts_with = "address")]
     stop: bool,
@@ -287,8 +291,9 @@ fn mirror(args: &MirrorArgs) -> Outcome<()> {
             .hint("see `pelago site mirror --help`")
     };
     let address = args.address.as_ref().map(ToString::to_string);
+    let relay = args.relay.as_ref().map(ToString::to_string);
     let request = match &address {
-        Some(peer) => Request::Mirror { peer: peer.clone() },
+        Some(peer) => Request::Mirror { peer: peer.clone(), relay: relay.clone() },
         None => Request::EndMirror,
     };
     match ask(&dir, request, PATIENCE) {
@@ -303,12 +308,15 @@ fn mirror(args: &MirrorArgs) -> Outcome<()> {
         Err(error) => return Err(not_set(error.to_string())),
     }
     if args.json {
-        return output::print_json(&json!({ "version": json::VERSION, "mirror": address }));
+        return output::print_json(&json!({
+            "version": json::VERSION, "mirror": address, "relay": relay
+        }));
     }
     output::print(&match address {
         Some(address) => format!(
-            "mirror    {address}\n\
-             next      `pelago wait --level remote` waits until it has all\n"
+            "mirror    {address}\n{}\
+             next      `pelago wait --level remote` waits until it has all\n",
+            relay.map(|relay| format!("relay     {relay}\n")).unwrap_or_default()
         ),
         None => "mirror    none any more\n".to_owned(),
     })

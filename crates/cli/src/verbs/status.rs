@@ -58,6 +58,9 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         Err(AskError::NotUp) if locate::is_mirrors(&volume.dir) => {
             (StatusReport::MirrorsDown(volume.dir), unreachable)
         }
+        Err(AskError::NotUp) if locate::is_relay(&volume.dir) => {
+            (StatusReport::RelayDown(volume.dir), unreachable)
+        }
         Err(AskError::NotUp) => (StatusReport::Down(down(volume, is_dying)), unreachable),
         Err(error) => return Err(ask_failed(error, &volume)),
     };

@@ -136,6 +136,7 @@ fn wait(volume: &VolumeRef, conversation: Conversation, timeout: Duration) -> Ou
     }
     let has_no_mark = runtime_dir::is_one(&volume.dir)
         || locate::is_mirrors(&volume.dir)
+        || locate::is_relay(&volume.dir)
         || locate::store_of(&volume.dir).is_some();
     if has_no_mark || locate::was_stopped_cleanly(&volume.dir) {
         return Ok(End::Unmounted);

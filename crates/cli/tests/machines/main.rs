@@ -8,6 +8,7 @@ pub(crate) mod line;
 mod mirror;
 mod mirror_reading;
 pub(crate) mod network;
+mod relay;
 mod shared;
 mod shared_audit;
 mod shared_files;
