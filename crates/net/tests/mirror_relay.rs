@@ -47,6 +47,8 @@ struct Stub {
     number: AtomicU64,
     taken: Mutex<Vec<u8>>,
     is_away: AtomicBool,
+    /// It takes what comes, and says nothing of it.
+    is_silent: AtomicBool,
 }
 
 struct StubGroups {
@@ -94,6 +96,10 @@ impl Groups for StubGroups {
                 Ok(None)
             }
             GroupPart::End { sum } => {
+                while self.stub.is_silent.load(Ordering::SeqCst) {
+                    // Its disk hangs.
+                    thread::sleep(Duration::from_millis(5));
+                }
                 let last = self.stub.number.fetch_add(1, Ordering::SeqCst);
                 if sum != last + 1 {
                     return Err(format!("group {sum} after {last}"));
@@ -283,6 +289,17 @@ impl Primary {
         self.groups
     }
 
+    /// Waits until the mirror takes nothing. Returns the reason, and how long that took.
+    fn wait_for_apart(&self) -> (String, Duration) {
+        let begin = Instant::now();
+        loop {
+            let report = self.reports.recv_timeout(PATIENCE).unwrap().unwrap();
+            if let RelaySays::Apart(why) = report.says {
+                return (why, begin.elapsed());
+            }
+        }
+    }
+
     /// Waits for a report of this group, or of a later one.
     fn wait_for(&self, group: u64, says: &RelaySays) {
         loop {
@@ -414,20 +431,32 @@ fn another_run_waits_until_the_mirror_has_the_one_before() {
 #[test]
 fn a_mirror_that_takes_nothing_is_apart_until_it_does() {
     let world = World::new(6);
-    let mut primary = world.connect(RelayRepair::Auto, 0, 0);
+    world.stub.is_away.store(true, Ordering::SeqCst);
+    let primary = &mut world.connect(RelayRepair::Auto, 0, 0);
+    let group = primary.group(1, 100, true);
+    let (why, waited) = primary.wait_for_apart();
+    assert!(why.contains("the disk is full"), "{why}");
+    assert!(waited >= Duration::from_secs(2) && waited < Duration::from_secs(6), "{waited:?}");
+    world.stub.is_away.store(false, Ordering::SeqCst);
+    primary.wait_for(0, &RelaySays::Joined);
+    primary.wait_for(group, &RelaySays::Safe);
+}
+
+/// What leaves the relay and has no answer is not called sent for more than some seconds.
+#[test]
+fn a_mirror_that_answers_nothing_is_apart_though_packets_leave() {
+    let world = World::new(8);
+    let primary = &mut world.connect(RelayRepair::Auto, 0, 0);
     let group = primary.group(1, 100, true);
     primary.wait_for(group, &RelaySays::Safe);
-    world.forwarder.path.is_blocked.store(true, Ordering::Relaxed);
-    let group = primary.group(1, 100, true);
+    world.stub.is_silent.store(true, Ordering::SeqCst);
     let begin = Instant::now();
-    let why = loop {
-        let report = primary.reports.recv_timeout(PATIENCE).unwrap().unwrap();
-        if let RelaySays::Apart(why) = report.says {
-            break why;
-        }
-    };
-    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}: {why}", begin.elapsed());
-    world.forwarder.path.is_blocked.store(false, Ordering::Relaxed);
+    let group = primary.group(1, 100, true);
+    primary.wait_for(group, &RelaySays::Sent);
+    let (why, _) = primary.wait_for_apart();
+    assert!(why.contains("takes nothing for 3 s"), "{why}");
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    world.stub.is_silent.store(false, Ordering::SeqCst);
     primary.wait_for(group, &RelaySays::Safe);
 }
 

@@ -44,6 +44,9 @@ pub(super) struct State {
     pub(super) replaced: Option<u64>,
     /// When the mirror has taken something, or nothing was there for it.
     progress: Instant,
+    /// Since when groups that have left this machine have no answer of the mirror. Only callers'
+    /// groups count: others may be long on the link.
+    unanswered: Option<Instant>,
     /// No thread uses the route any more.
     pub(super) has_ended: bool,
 }
@@ -76,6 +79,7 @@ impl Route {
             apart: None,
             replaced: None,
             progress: Instant::now(),
+            unanswered: None,
             has_ended: false,
         };
         Ok(Self { volume, courier: Arc::new(Waker::new()?), state: Mutex::new(state) })
@@ -196,6 +200,7 @@ impl Route {
         let mut state = self.state.lock();
         if why.is_none() {
             state.progress = Instant::now();
+            state.unanswered = state.unanswered.map(|_| Instant::now());
         }
         state.apart = why;
         state.tell();
@@ -212,6 +217,9 @@ impl Route {
     pub(super) fn set_sent(&self, group: u64) {
         let mut state = self.state.lock();
         state.sent = state.sent.max(group);
+        if state.sent > state.safe {
+            state.unanswered.get_or_insert_with(Instant::now);
+        }
         state.tell();
     }
 
@@ -220,6 +228,7 @@ impl Route {
         let mut state = self.state.lock();
         state.safe = state.safe.max(group.min(state.spool.last_group()));
         state.progress = Instant::now();
+        state.unanswered = (state.sent > state.safe).then(Instant::now);
         state.spool.remove_until(group)?;
         state.tell();
         Ok(())
@@ -280,7 +289,9 @@ impl State {
     /// Returns the reason for which the mirror has taken nothing for some time. A connection that
     /// is made again at once is none.
     pub(super) fn why_silent(&self) -> Option<String> {
-        let is_silent = self.has_groups() && self.progress.elapsed() >= SILENCE;
+        let takes_nothing = self.has_groups() && self.progress.elapsed() >= SILENCE;
+        let is_silent =
+            takes_nothing || self.unanswered.is_some_and(|since| since.elapsed() >= SILENCE);
         let silent = || format!("the mirror takes nothing for {} s", SILENCE.as_secs());
         is_silent.then(|| self.apart.clone().unwrap_or_else(silent))
     }
