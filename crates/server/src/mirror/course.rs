@@ -17,8 +17,8 @@ pub(super) struct Course {
     sent: u64,
     /// The newest group that the mirror has confirmed as safe, or that the relay keeps.
     safe: u64,
-    /// The newest group that a lost relay may have, and may deliver at any time: its number must
-    /// not be that of another group.
+    /// The newest group that a lost relay may have, and may deliver at any time. A copy or a
+    /// comparison must not have its number: the mirror would seem to have that.
     relayed: u64,
     stage: Stage,
     /// The mirror could not keep what was to be the next state.
@@ -73,7 +73,9 @@ impl Course {
             Stage::Behind => state.number == self.sent && self.sent > self.safe,
             // If only the answer was lost, the copy is complete.
             Stage::Copied => state.number == self.sent && self.sent > self.safe,
-            Stage::Follows => (self.safe.max(self.relayed)..=self.sent).contains(&state.number),
+            // The changes of a group whose answer was lost are sent again, so it does not matter
+            // which of two groups of one number it is.
+            Stage::Follows => (self.safe..=self.sent).contains(&state.number),
         };
         let has_state = state.run == self.run && is_known;
         self.stage = match has_state {
@@ -94,7 +96,6 @@ impl Course {
         if resumes {
             self.safe = last;
             self.sent = last;
-            self.relayed = last;
         }
         resumes
     }
@@ -115,7 +116,10 @@ impl Course {
     }
 
     /// Returns the group to send. From then on the mirror may have it.
-    pub(super) const fn begin_group(&mut self) -> Next {
+    pub(super) fn begin_group(&mut self) -> Next {
+        if !self.follows() {
+            self.sent = self.sent.max(self.relayed);
+        }
         self.sent += 1;
         Next { number: self.sent, kind: self.kind() }
     }
@@ -144,7 +148,7 @@ impl Course {
     /// Records that the group which was begun is given up, and that the mirror was informed: its
     /// number is free again.
     pub(super) fn gave_up(&mut self) {
-        self.sent = self.safe.max(self.relayed);
+        self.sent = self.safe;
         if self.stage == Stage::Copied {
             self.stage = Stage::Nothing;
         }
@@ -309,19 +313,19 @@ mod tests {
         }
     }
 
-    /// It may deliver the group that was begun at any time, which has fewer changes than the next
-    /// one here.
+    /// It may deliver that group at any time, and the mirror would seem to have been compared.
     #[test]
-    fn the_number_of_a_group_that_a_lost_relay_may_have_is_not_used_again() {
+    fn a_comparison_has_no_number_of_a_group_that_a_lost_relay_may_have() {
         let mut course = following();
         assert_eq!(course.begin_group().number, 3);
         course.relay_lost();
         course.connected(&state(RUN, 2));
-        assert_eq!(course.begin_group(), next(4, GroupKind::Resync));
+        assert_eq!(course.begin_group(), next(3, GroupKind::Change), "it has all of the other one");
         course.gave_up();
+        course.start_over();
         assert_eq!(course.begin_group(), next(4, GroupKind::Resync));
         course.connected(&state(RUN, 3));
-        assert!(!course.follows(), "the relay has delivered it meanwhile");
+        assert!(!course.follows(), "the relay has delivered its group");
         assert_eq!(course.begin_group(), next(5, GroupKind::Resync));
         assert!(course.confirm(5) && course.follows());
         let mut delivered = following();

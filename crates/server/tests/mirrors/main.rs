@@ -32,6 +32,7 @@ mod pair;
 mod primary;
 mod readers;
 mod reading;
+mod relayed;
 mod resync;
 mod verifying;
 

@@ -10,8 +10,8 @@ use pelago_server::{MirrorStore, Offer, Options, Passthrough, Server};
 use pelago_store::folder::Folder;
 use pelago_store::volume::{Volume, VolumeId};
 use pelago_wire::mirror::{
-    CloseLink, GroupKind, GroupPart, GroupState, Groups, LinkError, MirrorLink, Mirrors as _,
-    OfferRefused, Via,
+    CloseLink, GroupKind, GroupPart, GroupState, Groups, LinkError, MirrorLink, MirrorSays,
+    Mirrors as _, OfferRefused, Via,
 };
 use pelago_wire::{Handle, OpenFlags, Request, SetAttr};
 
@@ -19,7 +19,9 @@ use super::primary::{State, put, state_of};
 use crate::harness::requests::{self, call, close, next_open, write};
 use crate::harness::rig::DEADLINE;
 
-const PEER: &str = "key@mirror:7440";
+pub(super) const PEER: &str = "key@mirror:7440";
+/// The key of each run.
+pub(super) const RELAY_KEY: [u8; 32] = [3; 32];
 pub(super) const MIB: usize = 1 << 20;
 
 /// An event on the line between a primary and its mirror.
@@ -45,6 +47,9 @@ pub(super) enum Fate {
 
 /// Decides what an event leads to.
 type Decide = Box<dyn FnMut(Event<'_>) -> Fate + Send>;
+
+/// The process that keeps a mirror; `None` while it is killed.
+pub(super) type Keeper = Arc<Mutex<Option<MirrorStore>>>;
 
 /// The messages between a primary and its mirror.
 #[derive(Default)]
@@ -77,6 +82,11 @@ impl MirrorLink for Line {
             _ => {}
         }
         drop(traffic);
+        if part == GroupPart::RelayKey {
+            let says = MirrorSays::RelayKey(RELAY_KEY);
+            self.answers.push_back(GroupState { says, ..self.groups.ready() });
+            return Ok(());
+        }
         let fate = (self.decide.lock())(Event::Sends(&part));
         if fate != Fate::IsLost {
             self.answers.extend(self.groups.take(body).map_err(LinkError::Lost)?);
@@ -151,8 +161,22 @@ impl Pair {
 
     /// Does the same, and records what is sent.
     fn record(&self, server: &Server) -> Arc<Mutex<Traffic>> {
+        let kept = self.keep();
+        let traffic = self.set_connect(server, &kept);
+        server.set_mirror(PEER).unwrap();
+        traffic
+    }
+
+    /// Starts the process that keeps the mirror.
+    pub(super) fn keep(&self) -> Keeper {
         let dir = Folder::open(&self.mirrors()).unwrap();
-        let store = Mutex::new(Some(MirrorStore::open(&dir).unwrap()));
+        Arc::new(Mutex::new(Some(MirrorStore::open(&dir).unwrap())))
+    }
+
+    /// Gives a server the way to the mirror. Returns what is sent.
+    pub(super) fn set_connect(&self, server: &Server, kept: &Keeper) -> Arc<Mutex<Traffic>> {
+        let dir = Folder::open(&self.mirrors()).unwrap();
+        let store = Arc::clone(kept);
         let traffic = Arc::new(Mutex::new(Traffic::default()));
         let shared = Arc::clone(&traffic);
         let decide = Arc::clone(&self.decide);
@@ -179,7 +203,6 @@ impl Pair {
             Ok((Box::new(line) as Box<dyn MirrorLink>, ready))
         };
         server.set_connect_mirror(Arc::new(connect), Arc::new(|_| {})).unwrap();
-        server.set_mirror(PEER).unwrap();
         traffic
     }
 
