@@ -2,7 +2,7 @@
 //!
 //! Each volume has a folder: a file `offer` with the offer of the primary, and segments, files that
 //! only grow. A record has a place, its bytes since the first record of the run; a segment is named
-//! by the place of its first record, in 16 hexadecimal digits. `docs/format.md`, 6.3, has the
+//! by the place of its first record, in 16 hexadecimal digits. `docs/format.md`, 6.5, has the
 //! tables.
 //!
 //! Nothing is synced. The level *network* promises nothing if the machine of the relay is lost, and
