@@ -133,7 +133,7 @@ impl From<RelayStatus> for RelayedReport {
             problem: status.apart,
             link: status.link.map(|link| {
                 // The promise of level *network* leaves this to chance.
-                let chance = link.residual;
+                let chance = link.residual.max(0.0);
                 format!("{}; chance of loss without this relay {chance:.0e}", link_text(&link))
             }),
         }

@@ -116,6 +116,7 @@ impl Mirror {
     fn queue_relayed(&self, group: Queued) {
         let mut state = self.state.lock();
         state.under_way = RowRisk::default();
+        state.waits.queued(group.commit, group.has_all);
         state.relay.queue.push(group);
         if !state.relay.is_apart() {
             state.waits.follows(true, Instant::now());

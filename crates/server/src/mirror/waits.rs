@@ -71,6 +71,10 @@ pub(super) struct Waits {
     /// The newest group commit that the mirror has with all that open files had in memory: it has
     /// everything that was done before that commit began.
     whole: Commit,
+    /// The newest group commit that the relay has.
+    queued: Commit,
+    /// The newest one that it has with all that open files had in memory.
+    queued_whole: Commit,
     /// The newest group commit that somebody wants whole.
     wanted: Commit,
     /// The last group commit could not write all that open files had in memory.
@@ -96,6 +100,8 @@ impl Waits {
             apart_since: Some(now),
             is_cut_off: false,
             whole: Commit(0),
+            queued: Commit(0),
+            queued_whole: Commit(0),
             wanted: Commit(0),
             lacks_some: false,
             syncs: Vec::new(),
@@ -133,6 +139,21 @@ impl Waits {
         self.syncs.iter().any(|sync| sync.awaited == Awaited::Sent)
     }
 
+    /// Records that the relay has what a group commit has made safe; `has_all` as for
+    /// [`Waits::mirrored`].
+    pub(super) fn queued(&mut self, commit: Commit, has_all: bool) {
+        self.queued = self.queued.max(commit);
+        if has_all {
+            self.queued_whole = self.queued_whole.max(commit);
+        }
+    }
+
+    /// Records that nothing is on its way from the relay any more.
+    pub(super) const fn forget_queued(&mut self) {
+        self.queued = Commit(0);
+        self.queued_whole = Commit(0);
+    }
+
     /// Records that everything that was done before a group commit has left the relay. Returns the
     /// callers that waited for that.
     pub(super) fn sent(&mut self, commit: Commit) -> Vec<WhenMirrored> {
@@ -162,15 +183,24 @@ impl Waits {
         self.whole >= commit
     }
 
-    /// Returns whether a cut is waited for, though nothing may have changed.
+    /// Returns whether a cut is waited for, though nothing may have changed. One that the relay has
+    /// is on its way.
     pub(super) fn want_cut(&self) -> bool {
-        self.wanted > self.whole || !self.syncs.is_empty()
+        self.want_whole_cut() || self.want_any_cut()
+    }
+
+    fn want_whole_cut(&self) -> bool {
+        self.wanted > self.whole.max(self.queued_whole)
+    }
+
+    fn want_any_cut(&self) -> bool {
+        self.syncs.iter().any(|sync| sync.commit > self.queued)
     }
 
     /// Returns whether a group commit is to cut at once. One that lacked something is not repeated
     /// without a pause.
     pub(super) fn are_urgent(&self) -> bool {
-        (self.wanted > self.whole && !self.lacks_some) || !self.syncs.is_empty()
+        (self.want_whole_cut() && !self.lacks_some) || self.want_any_cut()
     }
 
     /// Records whether a group commit has written all that open files had in memory.
@@ -284,6 +314,23 @@ mod tests {
         assert_eq!(waits.mirrored(Commit(4), true).len(), 2);
         assert_eq!(waits.mirrored(Commit(9), true).len(), 1);
         assert_eq!(waits.syncs(), 0);
+    }
+
+    #[test]
+    fn a_cut_that_the_relay_has_is_not_taken_again() {
+        let (mut waits, _) = following(WhenCut::GoOn);
+        assert!(waits.sync(Commit(2), Awaited::Mirrored, nothing()).is_none());
+        waits.want(Commit(2));
+        assert!(waits.want_cut() && waits.are_urgent());
+        waits.queued(Commit(2), false);
+        assert!(waits.want_cut(), "somebody wants all of it");
+        waits.queued(Commit(2), true);
+        assert!(!waits.want_cut() && !waits.are_urgent());
+        assert!(waits.sync(Commit(3), Awaited::Sent, nothing()).is_none());
+        assert!(waits.want_cut());
+        waits.queued(Commit(3), true);
+        waits.forget_queued();
+        assert!(waits.want_cut() && waits.are_urgent(), "the relay is lost");
     }
 
     #[test]

@@ -203,6 +203,7 @@ impl Mirror {
         let mut state = self.state.lock();
         state.relay.is_used = false;
         state.relay.apart = None;
+        state.waits.forget_queued();
     }
 
     /// Records the newest group of this run that the mirror has itself reported: what the relay
