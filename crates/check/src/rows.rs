@@ -4,8 +4,8 @@
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
     AncestryRow, CachedReply, HighWater, Identity, IndexCommits, Inline, IntentRow, MirrorRow,
-    Moved, NameRow, Orphan, ParentPointer, RevocationRow, Row, SiteListRow, SiteRow, SiteTokensRow,
-    StayRow, Writing, Xattr, XattrNames,
+    Moved, NameRow, Orphan, ParentPointer, Promotions, RevocationRow, Row, SiteListRow, SiteRow,
+    SiteTokensRow, StayRow, Writing, Xattr, XattrNames,
 };
 use pelago_store::table;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -120,6 +120,9 @@ impl Check<'_> {
                 }
                 Some(Key::Volume { row: key::VolumeRow::SiteTokens(_) }) => {
                     SiteTokensRow::decode(value).is_ok()
+                }
+                Some(Key::Volume { row: key::VolumeRow::Promotions }) => {
+                    Promotions::decode(value).is_ok()
                 }
                 Some(Key::Volume { row: key::VolumeRow::Mirror }) => {
                     MirrorRow::decode(value).is_ok()

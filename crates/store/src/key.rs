@@ -269,6 +269,8 @@ pub enum VolumeRow {
     IndexCommits(u16),
     /// The signed list of the volume's sites ([`crate::rows::SiteListRow`]).
     SiteList,
+    /// The promotions in the history of the volume ([`crate::rows::Promotions`]).
+    Promotions,
 }
 
 impl VolumeRow {
@@ -278,6 +280,7 @@ impl VolumeRow {
     pub(crate) const SITE_TOKENS: u8 = 4;
     pub(crate) const INDEX_COMMITS: u8 = 5;
     pub(crate) const SITE_LIST: u8 = 6;
+    pub(crate) const PROMOTIONS: u8 = 7;
 }
 
 /// All keys with `from <= key < to`, the arguments of [`crate::table::TableRead::scan`].
@@ -503,6 +506,7 @@ mod tests {
             (volume_row(VolumeRow::Mirror), Key::Volume { row: VolumeRow::Mirror }),
             (index_commits(7), Key::Volume { row: VolumeRow::IndexCommits(7) }),
             (volume_row(VolumeRow::SiteList), Key::Volume { row: VolumeRow::SiteList }),
+            (volume_row(VolumeRow::Promotions), Key::Volume { row: VolumeRow::Promotions }),
             (volume_row(VolumeRow::SiteTokens(3)), Key::Volume { row: VolumeRow::SiteTokens(3) }),
         ];
         for (bytes, key) in pairs {

@@ -13,8 +13,9 @@ use pelago_store::key::RowKind;
 use pelago_store::rows::{
     Access, AncestryRow, CachedReply, DecodeError, HalfCommits, HighWater, Identity, IndexCommits,
     Inline, IntentChange, IntentRow, MirrorRole, MirrorRow, Moved, NameRow, Orphan, ParentPointer,
-    Partition, RevocationRow, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, SeenDir, SiteListRow,
-    SiteRow, SiteState, SiteTokensRow, Stamp, StayRow, StayState, Tag, Writing, Xattr, XattrNames,
+    Partition, Promotion, Promotions, RevocationRow, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES,
+    SeenDir, SiteListRow, SiteRow, SiteState, SiteTokensRow, Stamp, StayRow, StayState, Tag,
+    Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{
     FORMAT_VERSION, Format, FormatError, HashSeed, SHARED_STORE, SeedError, TAGS_ARE_COMPLETE,
@@ -147,6 +148,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         }),
         ("mirror.mirror.v1", mirror(MirrorRole::Mirror).encode(STAMP)),
         ("mirror.replaced.v1", mirror(MirrorRole::Replaced).encode(STAMP)),
+        ("mirror.adopted.v1", mirror(MirrorRole::Adopted).encode(STAMP)),
         ("session.user.v1", SessionRecord::new(nonce, RecordedPeer::User(1000)).encode(STAMP)),
         ("session.machine.v1", SessionRecord::new(nonce, peer).encode(STAMP)),
         ("session.guest.v1", SessionRecord::new(nonce, RecordedPeer::Guest([8; 32])).encode(STAMP)),
@@ -168,6 +170,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("site.left.v1", site(SiteState::Left { key: [6; 32] })),
         ("sitetokens.v1", tokens(Some(3)).encode(STAMP)),
         ("sitetokens.kept.v1", tokens(None).encode(STAMP)),
+        ("promotions.v1", promotions().encode(STAMP)),
         ("sitelist.v1", SiteListRow { text: b"Pelago-Sites: 1\n" }.encode(STAMP)),
         (
             "revocation.v1",
@@ -234,9 +237,16 @@ fn site(state: SiteState) -> Vec<u8> {
 fn mirror(role: MirrorRole) -> MirrorRow {
     let peer = match role {
         MirrorRole::Primary => "key@mirror.example:7440".to_owned(),
-        MirrorRole::Mirror | MirrorRole::Replaced => String::new(),
+        MirrorRole::Mirror | MirrorRole::Replaced | MirrorRole::Adopted => String::new(),
     };
     MirrorRow { role, reign: 2, run: [3; 16], number: 4, peer, relay: String::new() }
+}
+
+fn promotions() -> Promotions {
+    let last = Stamp { epoch: 5, sequence: 0x0102_0304_0506_0708 };
+    let first = Promotion { reign: 2, epoch: 65_541, last };
+    let next = Promotion { reign: 7, epoch: u32::MAX, last: Stamp { epoch: 65_550, sequence: 3 } };
+    Promotions { list: vec![first, next] }
 }
 
 fn index_commits() -> IndexCommits {
@@ -353,6 +363,7 @@ fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     one::<RevocationRow<'_>>(value, &mut read);
     one::<SiteRow>(value, &mut read);
     one::<SiteListRow<'_>>(value, &mut read);
+    one::<Promotions>(value, &mut read);
     one::<SiteTokensRow>(value, &mut read);
     one::<AncestryRow>(value, &mut read);
     one::<IntentRow>(value, &mut read);

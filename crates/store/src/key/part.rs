@@ -100,6 +100,7 @@ impl KeyPart for VolumeRow {
             Self::SiteTokens(site) => (Self::SITE_TOKENS, site),
             Self::IndexCommits(shard) => (Self::INDEX_COMMITS, shard),
             Self::SiteList => (Self::SITE_LIST, 0),
+            Self::Promotions => (Self::PROMOTIONS, 0),
         };
         key.push(number);
         key.extend_from_slice(&shard.to_be_bytes());
@@ -115,6 +116,7 @@ impl KeyPart for VolumeRow {
             Self::SITE_TOKENS => Some(Self::SiteTokens(shard)),
             Self::INDEX_COMMITS => Some(Self::IndexCommits(shard)),
             Self::SITE_LIST if shard == 0 => Some(Self::SiteList),
+            Self::PROMOTIONS if shard == 0 => Some(Self::Promotions),
             _ => None,
         }
     }

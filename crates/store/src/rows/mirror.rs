@@ -23,6 +23,8 @@ pub enum MirrorRole {
     Mirror,
     /// It was the primary until its mirror was promoted.
     Replaced,
+    /// It was the primary, and becomes a mirror of the one that replaced it with the first group.
+    Adopted,
 }
 
 /// The role of a volume's folder, and the server at the other end.
@@ -70,6 +72,7 @@ impl MirrorRole {
             Self::Primary => 1,
             Self::Mirror => 2,
             Self::Replaced => 3,
+            Self::Adopted => 4,
         }
     }
 
@@ -78,6 +81,7 @@ impl MirrorRole {
             1 => Some(Self::Primary),
             2 => Some(Self::Mirror),
             3 => Some(Self::Replaced),
+            4 => Some(Self::Adopted),
             _ => None,
         }
     }

@@ -82,6 +82,15 @@ fn decode_value<'a, R: Row<'a>>(value: &'a [u8]) -> Result<(Stamp, R), DecodeErr
     Ok((stamp, row))
 }
 
+/// Returns the stamp of the value of a row of any kind, without a check of the value; `None` if it
+/// is too short for one.
+#[must_use]
+pub fn stamp_of(value: &[u8]) -> Option<Stamp> {
+    let mut rest = Reader::new(value.get(..HEADER_BYTES)?);
+    rest.u8().ok()?;
+    Some(Stamp { epoch: rest.u32().ok()?, sequence: rest.u64().ok()? })
+}
+
 fn checksum(kind: RowKind, written: &[u8]) -> u32 {
     // XXH3 mixes every bit of the input into the low half too.
     xxh3_64_with_seed(written, u64::from(kind.number())) as u32

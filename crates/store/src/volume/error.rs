@@ -130,7 +130,9 @@ pub enum VolumeError {
     /// The folder is that of a mirror, or of a primary that was replaced.
     #[error(
         "{} is not the primary of its volume: it is a mirror, which `pelago site promote` makes \
-         the primary, or was the primary until its mirror was promoted", path.display()
+         the primary, or was the primary until its mirror was promoted: then \
+         `pelago serve DIR --mirrors --adopt {}` makes it a mirror of that", path.display(),
+        path.display()
     )]
     NotPrimary {
         /// The folder.
