@@ -17,7 +17,8 @@ pub use mirror::{
     OnReplaced, RelayProgress, RelayedMirror, SetMirrorError, Verified, WhenCut,
 };
 pub use mirrors::{
-    ListenForReaders, MirrorError, MirrorStatus, MirrorStore, Promoted, ReadableMirror, has_mirrors,
+    Adopted, KeptChange, KeptChanges, ListenForReaders, MirrorError, MirrorStatus, MirrorStore,
+    OwnChange, Promoted, ReadableMirror, has_mirrors, kept_changes,
 };
 pub use ownership::OnLost;
 pub use pelago_data::{Passthrough, PassthroughStatus};

@@ -223,7 +223,14 @@ impl Mirror {
 
     /// Records that the mirror was promoted: this folder must not be served any more.
     fn record_replaced(&self, reign: u64) {
-        tracing::error!(reign, "the mirror of this volume was promoted: it is served here no more");
+        let dir = self.parts.folder.as_ref().map(|folder| folder.path().display().to_string());
+        tracing::error!(
+            reign,
+            "the mirror of this volume was promoted: it is served here no more. `pelago serve DIR \
+             --mirrors --adopt {}` makes this folder a mirror of it, and keeps what only this one \
+             has",
+            dir.unwrap_or_default()
+        );
         if let Some(folder) = &self.parts.folder
             && let Err(error) = volume::set_not_primary(folder)
         {

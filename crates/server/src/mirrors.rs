@@ -24,16 +24,22 @@ use crate::server::Server;
 
 use connection::{Connection, Offered};
 use image::Image;
-use slot::{Folders, Shown, Slot};
+use slot::{Folders, Slot};
 
+pub use adopt::Adopted;
 pub use error::MirrorError;
+pub use kept::{KeptChange, KeptChanges, kept_changes};
+pub use own_changes::OwnChange;
 pub use readers::{ListenForReaders, ReadableMirror};
 
+mod adopt;
 mod apply;
 mod compare;
 mod connection;
 mod error;
 mod image;
+mod kept;
+mod own_changes;
 mod promoted;
 mod promotion;
 mod read_table;
@@ -76,6 +82,8 @@ pub struct MirrorStatus {
     pub since: Option<Time>,
     /// The reign with which it was promoted; `None` if it is a mirror.
     pub promoted: Option<u64>,
+    /// The folder was the primary, and waits for the one that has replaced it.
+    pub is_adopted: bool,
     /// The number of mounts that read it.
     pub readers: usize,
     /// The reason why the last group was not kept, for people.
@@ -111,6 +119,7 @@ impl MirrorStore {
             dir: dir.path().to_path_buf(),
             mirrors: dir.create_folder(MIRRORS)?,
             spool: dir.create_folder(SPOOL)?,
+            kept: dir.create_folder(kept::KEPT)?,
             listen: OnceLock::new(),
         });
         if !folders.spool.try_lock()? {
@@ -232,11 +241,19 @@ impl MirrorStore {
         }
         match state.image.as_ref().map(Image::known_row).transpose()? {
             Some(row) if row.reign > reign => return Err(Refusal::NotPrimary(row.reign)),
-            // Somebody has put the folder of a primary here.
-            Some(row) if row.role != MirrorRole::Mirror => {
-                return Err(Refusal::NotPrimary(row.reign.max(reign)));
-            }
-            Some(_) | None => {}
+            Some(row) => match row.role {
+                MirrorRole::Mirror => {}
+                MirrorRole::Adopted if row.reign < reign => {}
+                MirrorRole::Adopted => return Err(MirrorError::SameReign { path, reign }.into()),
+                // Somebody has put the folder of a primary here, or its adoption was cut short.
+                MirrorRole::Primary | MirrorRole::Replaced if row.reign < reign => {
+                    return Err(MirrorError::WasPromoted { path, reign: row.reign }.into());
+                }
+                MirrorRole::Primary | MirrorRole::Replaced => {
+                    return Err(Refusal::NotPrimary(reign));
+                }
+            },
+            None => {}
         }
         slot.show_connected(Some(via));
         let ready = slot.message(MirrorSays::Ready);
@@ -297,7 +314,17 @@ impl<E: Into<MirrorError>> From<E> for Refusal {
 fn status(slot: &Slot) -> MirrorStatus {
     let volume = slot.volume;
     let readers = slot.readers.count();
-    let Shown { reign, number, cut, via, since, promoted, error, .. } = slot.shown();
-    let is_connected = via.is_some();
-    MirrorStatus { volume, reign, number, cut, is_connected, since, promoted, readers, error }
+    let shown = slot.shown();
+    MirrorStatus {
+        volume,
+        reign: shown.reign,
+        number: shown.number,
+        cut: shown.cut,
+        is_connected: shown.via.is_some(),
+        since: shown.since,
+        promoted: shown.promoted,
+        is_adopted: shown.is_adopted,
+        readers,
+        error: shown.error,
+    }
 }

@@ -114,6 +114,14 @@ const DOORS: &[Door] = &[
         "crates/store/src/content/extent.rs",
         "opens a file below the descriptor of a folder of ours again",
     ),
+    door(
+        "crates/server/src/mirrors/adopt.rs",
+        "moves the folder that the user gave below a folder of ours",
+    ),
+    door(
+        "crates/server/src/mirrors/kept.rs",
+        "removes a tree of any depth below a folder of ours, and follows no link",
+    ),
     door("crates/store/src/content/spread.rs", "reads /sys and /proc"),
     door("crates/store/src/owner/process_record.rs", "reads /proc"),
     door(

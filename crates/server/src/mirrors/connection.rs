@@ -129,12 +129,22 @@ impl Connection {
             }
             GroupKind::Resync => {
                 let row = state.image.as_ref().map(Image::known_row).transpose()?;
-                if row.is_none_or(|row| row.role != MirrorRole::Mirror) || state.copy.is_some() {
+                let takes = |row: MirrorRow| match row.role {
+                    MirrorRole::Mirror | MirrorRole::Adopted => true,
+                    MirrorRole::Primary | MirrorRole::Replaced => false,
+                };
+                if !row.is_some_and(takes) || state.copy.is_some() {
                     return Err(MirrorError::Unfit("a resync of a mirror that is not here"));
                 }
                 self.begin_spool(state)
             }
-            GroupKind::Copy => self.slot.forget_copy(state),
+            GroupKind::Copy => {
+                let row = state.image.as_ref().map(Image::known_row).transpose()?;
+                if row.is_some_and(|row| row.role == MirrorRole::Adopted) {
+                    return Err(MirrorError::NotKept { path: self.slot.path() });
+                }
+                self.slot.forget_copy(state)
+            }
             GroupKind::Completion => {
                 let last = state.copy.as_ref().and_then(|copy| copy.number);
                 if last.and_then(|last| last.checked_add(1)) != Some(number) {

@@ -120,9 +120,9 @@ pub enum MirrorError {
         source: Box<Self>,
     },
     /// The volume is a primary here, and has another primary.
-    #[error("{} was promoted with the reign {reign}: move it away, and remove the file \
-        spool/VOLUME.promoted of the mirrors, or name another folder for the mirror",
-        path.display())]
+    #[error("{} was promoted with the reign {reign}: if another primary has replaced it, \
+        `pelago serve DIR --mirrors --adopt {}` makes it a mirror of that",
+        path.display(), path.display())]
     WasPromoted {
         /// The folder of the mirror.
         path: PathBuf,
@@ -135,6 +135,78 @@ pub enum MirrorError {
     NoReign {
         /// The file.
         path: PathBuf,
+    },
+    /// The folder that was to be adopted is that of a mirror.
+    #[error("{} is a mirror already: leave out --adopt", path.display())]
+    IsMirror {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder that was to be adopted has bytes of files of other sites.
+    #[error("{} has bytes of files of other offices, which no mirror has: see `pelago conflicts`, \
+        or give the new primary a mirror in another folder", path.display())]
+    HasStays {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// There is a folder where the adopted one belongs.
+    #[error("{} is there already: move it away, or adopt into another folder of mirrors",
+        path.display())]
+    Taken {
+        /// The folder in the way.
+        path: PathBuf,
+    },
+    /// The folder is on another file system.
+    #[error("{} is on another file system than {}: name a folder for mirrors beside it",
+        path.display(), mirrors.display())]
+    OtherFileSystem {
+        /// The folder that was to be adopted.
+        path: PathBuf,
+        /// The folder of the mirrors.
+        mirrors: PathBuf,
+    },
+    /// The folder that was to be adopted cannot be recovered.
+    #[error("{} cannot be recovered, so it cannot become a mirror", path.display())]
+    NotRecovered {
+        /// The folder.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// A copy was sent to a folder that has changes of its own.
+    #[error("{} was the primary, and its own changes are not kept yet: it takes no copy",
+        path.display())]
+    NotKept {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A primary offers itself to a folder that it has not replaced.
+    #[error("{} was a primary of the reign {reign} too: which of both counts is not known",
+        path.display())]
+    SameReign {
+        /// The folder.
+        path: PathBuf,
+        /// The reign of both.
+        reign: u64,
+    },
+    /// There are more changes of its own than are listed.
+    #[error("{} has more changes of its own than are listed: move it away, and its primary copies \
+        all again", path.display())]
+    TooManyChanges {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// What only a replaced primary had cannot be written or read.
+    #[error("{doing} {} failed", path.display())]
+    Kept {
+        /// The operation, for a message: "writing".
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The error of the system call.
+        #[source]
+        source: std::io::Error,
     },
     /// There are no inode ids left for new files.
     #[error("{} has given out too many inode ids to be promoted: copy its files into a new volume",
@@ -176,10 +248,19 @@ impl MirrorError {
             Self::Readers { source, .. } => source.kind(),
             Self::Unfinished { source, .. } => source.kind(),
             Self::Missing { .. } => Kind::NotFound,
-            Self::Promoted { .. } | Self::WasPromoted { .. } => Kind::Exists,
-            Self::Malformed(_) | Self::Unfit(_) | Self::Ids { .. } | Self::OtherVolume { .. } => {
-                Kind::Invalid
-            }
+            Self::Promoted { .. }
+            | Self::WasPromoted { .. }
+            | Self::IsMirror { .. }
+            | Self::Taken { .. } => Kind::Exists,
+            Self::Malformed(_)
+            | Self::Unfit(_)
+            | Self::Ids { .. }
+            | Self::OtherVolume { .. }
+            | Self::HasStays { .. }
+            | Self::OtherFileSystem { .. }
+            | Self::NotKept { .. }
+            | Self::SameReign { .. }
+            | Self::TooManyChanges { .. } => Kind::Invalid,
             Self::InUse { .. }
             | Self::TooMany
             | Self::NoRoom { .. }
@@ -193,6 +274,8 @@ impl MirrorError {
             | Self::Reserve(_)
             | Self::Damaged { .. }
             | Self::NoRow { .. }
+            | Self::NotRecovered { .. }
+            | Self::Kept { .. }
             | Self::NoReign { .. } => Kind::Corrupt,
         }
     }

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use pelago_store::content::ContentStore;
 use pelago_store::key::{self, Key, RowKind, VolumeRow};
 use pelago_store::reserve::Reserve;
-use pelago_store::rows::{HighWater, Identity, MirrorRole, MirrorRow, Row, SiteTokensRow, Stamp};
+use pelago_store::rows::{
+    HighWater, Identity, MirrorRole, MirrorRow, Promotion, Promotions, Row, SiteTokensRow, Stamp,
+    stamp_of,
+};
 use pelago_store::table::fjall::{FjallTable, Options};
 use pelago_store::table::{self, Batch, Table as _, TableRead as _, Visitor};
 use pelago_store::volume::{HashSeed, ReplacedFile, Volume, VolumeError, VolumeId, replace_file};
@@ -21,6 +24,13 @@ use super::error::MirrorError;
 const IDS_LEFT_OUT: u64 = 1 << 30;
 /// The number of epochs that a promotion skips, for the same reason.
 const EPOCHS_LEFT_OUT: u32 = 1 << 16;
+
+/// The reigns that the promotion of a primary which was replaced, and adopted, skips. The primary
+/// that has replaced it has such ids and epochs already, and so has each that has followed that.
+const ADOPTED_LEFT_OUT: u64 = 16;
+
+/// Rows that are deleted together.
+const GONE_ROWS: usize = 10_000;
 
 /// An open mirror.
 pub(super) struct Image {
@@ -185,18 +195,26 @@ impl Image {
     /// [`MirrorError::Ids`] if it can never be one; if the table fails, or lacks a row.
     pub(super) fn as_primary(&self, row: &MirrorRow) -> Result<PrimaryRows, MirrorError> {
         let no_ids = || MirrorError::Ids { path: self.path() };
-        let reign = row.reign.checked_add(1).ok_or_else(no_ids)?;
+        let left_out = match row.role {
+            MirrorRole::Adopted => ADOPTED_LEFT_OUT,
+            MirrorRole::Mirror | MirrorRole::Primary | MirrorRole::Replaced => 1,
+        };
+        let reign = row.reign.checked_add(left_out).ok_or_else(no_ids)?;
         let HighWaterRow { stamp, high_water } = self.high_water()?;
-        let next = high_water.next + IDS_LEFT_OUT;
+        let next = high_water.next + left_out * IDS_LEFT_OUT;
         if next > 1 << 36 {
             return Err(no_ids());
         }
-        let epoch = stamp.epoch.checked_add(EPOCHS_LEFT_OUT).ok_or_else(no_ids)?;
+        let epochs = left_out as u32 * EPOCHS_LEFT_OUT;
+        let epoch = stamp.epoch.checked_add(epochs).ok_or_else(no_ids)?;
+        let mut promotions = self.promotions()?;
+        promotions.add(Promotion { reign, epoch, last: self.last_stamp()? });
         let stamp = Stamp { epoch, sequence: 0 };
         let row = MirrorRow { role: MirrorRole::Primary, reign, ..MirrorRow::first() };
         let mut batch = Batch::new();
         batch.allow_reserve();
         batch.put(key::volume_row(VolumeRow::Mirror), row.encode(stamp));
+        batch.put(key::volume_row(VolumeRow::Promotions), promotions.encode(stamp));
         let shard = self.volume.shard_id().shard;
         batch.put(key::high_water(shard), HighWater { next }.encode(stamp));
         for site in self.sites_with_tokens()? {
@@ -211,6 +229,87 @@ impl Image {
     pub(super) fn write_safely(&self, batch: &Batch) -> Result<(), MirrorError> {
         self.write(batch)?;
         self.persist()
+    }
+
+    /// Makes the rows those of a primary that was replaced and waits to become a mirror, on stable
+    /// storage. Sessions and their replies belong to a history that has ended. Returns its reign.
+    ///
+    /// # Errors
+    /// [`MirrorError::IsMirror`], [`MirrorError::HasStays`]; the table's.
+    pub(super) fn make_adopted(&self) -> Result<u64, MirrorError> {
+        let row = self.own_row()?;
+        self.delete_all(RowKind::CachedReply)?;
+        self.delete_all(RowKind::Session)?;
+        self.delete_all(RowKind::Ancestry)?;
+        let reign = row.reign;
+        // A state of no run: the primary compares it.
+        let row = MirrorRow { role: MirrorRole::Adopted, reign, number: 1, ..MirrorRow::first() };
+        let mut batch = Batch::new();
+        batch.put(key::volume_row(VolumeRow::Mirror), row.encode(Stamp::default()));
+        self.write(&batch)?;
+        self.persist()?;
+        Ok(reign)
+    }
+
+    /// Returns the row of a folder that was a primary.
+    ///
+    /// # Errors
+    /// [`MirrorError::IsMirror`], [`MirrorError::HasStays`]; the table's.
+    pub(super) fn own_row(&self) -> Result<MirrorRow, MirrorError> {
+        let row = self.row()?.unwrap_or_else(MirrorRow::first);
+        if row.role == MirrorRole::Mirror {
+            return Err(MirrorError::IsMirror { path: self.path() });
+        }
+        let stays = key::all(RowKind::Stay);
+        let mut has_stays = false;
+        self.scan(&stays.from, &stays.to, &mut |_, _| {
+            has_stays = true;
+            ControlFlow::Break(())
+        })?;
+        match has_stays {
+            true => Err(MirrorError::HasStays { path: self.path() }),
+            false => Ok(row),
+        }
+    }
+
+    fn delete_all(&self, kind: RowKind) -> Result<(), MirrorError> {
+        let range = key::all(kind);
+        loop {
+            let mut batch = Batch::new();
+            let mut count = 0;
+            self.scan(&range.from, &range.to, &mut |row_key, _| {
+                batch.delete(row_key.to_vec());
+                count += 1;
+                if count < GONE_ROWS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            if count == 0 {
+                return Ok(());
+            }
+            self.write(&batch)?;
+        }
+    }
+
+    /// Returns the promotions in the history of the volume.
+    pub(super) fn promotions(&self) -> Result<Promotions, MirrorError> {
+        match self.get(&key::volume_row(VolumeRow::Promotions))? {
+            None => Ok(Promotions::default()),
+            Some(value) => match Promotions::decode(&value) {
+                Ok((_, promotions)) => Ok(promotions),
+                Err(source) => Err(self.row_damaged(source)),
+            },
+        }
+    }
+
+    /// Returns the newest stamp of all rows.
+    fn last_stamp(&self) -> Result<Stamp, MirrorError> {
+        let mut last = Stamp::default();
+        self.scan(&[], &[], &mut |row_key, value| {
+            if key::is_mirrored(row_key) {
+                last = last.max(stamp_of(value).unwrap_or_default());
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(last)
     }
 
     /// Returns the sites with which this volume has tokens.

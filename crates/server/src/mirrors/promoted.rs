@@ -41,6 +41,12 @@ pub(super) fn write(folder: &Folder, volume: VolumeId, reign: u64) -> Result<(),
     Ok(folder.sync()?)
 }
 
+/// Removes the file: the volume is a mirror again.
+pub(super) fn remove(folder: &Folder, volume: VolumeId) -> Result<(), MirrorError> {
+    folder.remove(&name(volume))?;
+    Ok(folder.sync()?)
+}
+
 fn name(volume: VolumeId) -> String {
     format!("{volume}.promoted")
 }

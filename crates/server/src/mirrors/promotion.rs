@@ -31,10 +31,10 @@ impl Slot {
         let image = state.image.take().ok_or_else(missing)?;
         let row = image.known_row()?;
         let (reign, number) = match row.role {
-            MirrorRole::Mirror => {
+            MirrorRole::Mirror | MirrorRole::Adopted => {
                 let PrimaryRows { reign, batch } = image.as_primary(&row)?;
                 image.write_safely(&batch).map_err(|error| self.unfinished(error))?;
-                (reign, Some(row.number))
+                (reign, (row.role == MirrorRole::Mirror).then_some(row.number))
             }
             MirrorRole::Primary | MirrorRole::Replaced => (row.reign, None),
         };

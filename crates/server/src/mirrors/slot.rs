@@ -18,9 +18,9 @@ use pelago_wire::mirror::{GroupKind, GroupState, MirrorSays, PrimaryRun, Via};
 use super::apply::{Applier, carry_out};
 use super::error::MirrorError;
 use super::image::Image;
-use super::promoted;
 use super::readers::{ListenForReaders, Readers};
 use super::touched::touched;
+use super::{kept, promoted};
 
 /// The time without a part of a relay after which nothing more is on its way.
 const QUIET: Duration = Duration::from_secs(1);
@@ -34,6 +34,7 @@ pub(super) struct Folders {
     pub(super) dir: PathBuf,
     pub(super) mirrors: Folder,
     pub(super) spool: Folder,
+    pub(super) kept: Folder,
     /// Set once, if readers are let in.
     pub(super) listen: OnceLock<ListenForReaders>,
 }
@@ -85,6 +86,8 @@ pub(super) struct Shown {
     pub(super) via: Option<Via>,
     pub(super) since: Option<Time>,
     pub(super) promoted: Option<u64>,
+    /// It was the primary, and waits for the one that has replaced it.
+    pub(super) is_adopted: bool,
     pub(super) error: Option<String>,
 }
 
@@ -194,6 +197,7 @@ impl Slot {
             shown.reign = row.reign;
             shown.run = row.run;
             shown.number = row.number;
+            shown.is_adopted = row.role == MirrorRole::Adopted;
             if is_new || cut.is_some() {
                 shown.cut = cut;
             }
@@ -231,7 +235,10 @@ impl Slot {
 
     /// Lets readers in, if the mirror has a whole state.
     pub(super) fn let_readers_in(&self, state: &State) {
-        if let (Some(image), None) = (&state.image, &state.pending) {
+        // Not to the state of a primary that was replaced.
+        let is_whole =
+            |image: &&Image| image.known_row().is_ok_and(|row| row.role == MirrorRole::Mirror);
+        if let (Some(image), None) = (state.image.as_ref().filter(is_whole), &state.pending) {
             self.readers.open(image, self.folders.listen.get());
         }
     }
@@ -244,6 +251,10 @@ impl Slot {
         }
         let Some(group) = state.pending else { return Ok(()) };
         let Some(image) = &mut state.image else { return Ok(()) };
+        let before = image.known_row()?;
+        if before.role == MirrorRole::Adopted {
+            kept::keep(&self.folders.kept, image, &mut state.spool, before.reign)?;
+        }
         let row = row_of(&group);
         self.readers.around(
             &mut (image, &mut state.spool),
@@ -334,5 +345,10 @@ fn follows(row: &MirrorRow, volume: VolumeId, group: &SpooledGroup) -> bool {
         }
         GroupKind::Copy | GroupKind::Completion => false,
     };
-    row.role == MirrorRole::Mirror && group.head.volume == volume && fits
+    let takes = match row.role {
+        MirrorRole::Mirror => true,
+        MirrorRole::Adopted => group.kind == GroupKind::Resync && group.head.reign > row.reign,
+        MirrorRole::Primary | MirrorRole::Replaced => false,
+    };
+    takes && group.head.volume == volume && fits
 }

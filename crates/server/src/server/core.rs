@@ -115,7 +115,9 @@ impl Core {
         let replaced = ReplacedFiles::new(Arc::clone(&opens), notifier(&notifies.replaced));
         let replaced = Arc::new(replaced);
         let mirror = self.mirror(&opens, volume).map_err(failed)?;
-        expect_primary(&mirror, volume)?;
+        if !self.options.adopts {
+            expect_primary(&mirror, volume)?;
+        }
         let service = self.service(notifies, &opens, &replaced, &mirror, sessions);
         Ok(Built { opens, replaced, mirror, service })
     }

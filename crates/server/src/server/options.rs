@@ -86,6 +86,9 @@ pub struct Options {
     /// The gate of a mirror, whose rows and content files change beneath the server. Such a server
     /// only answers readers, and recovers and writes nothing.
     pub groups: Option<Arc<GroupGate>>,
+    /// Whether the folder was the primary and becomes a mirror: it is opened although it is not the
+    /// primary, to recover it, and serves nobody.
+    pub adopts: bool,
 }
 
 impl Default for Options {
@@ -113,6 +116,7 @@ impl Default for Options {
             workers: true,
             stepped: false,
             groups: None,
+            adopts: false,
         }
     }
 }

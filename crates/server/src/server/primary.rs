@@ -1,11 +1,15 @@
 //! The part of a start that differs for a volume with a mirror.
 
+use std::path::Path;
+use std::time::Duration;
+
 use pelago_data::Passthrough;
 use pelago_meta::shard::Shard;
+use pelago_search::Indexing;
 use pelago_store::volume::{VolumeError, set_not_primary};
 use pelago_wire::Error;
 
-use super::{OpenVolume, Options, StartError};
+use super::{OpenVolume, Options, Server, StartError};
 use crate::mirror::Mirror;
 
 /// Checks that no other folder is the primary of the volume. The row of the mirror is read, because
@@ -26,6 +30,25 @@ pub(super) fn expect_primary(
             Err(VolumeError::NotPrimary { path }.into())
         }
         _ => Ok(()),
+    }
+}
+
+impl Server {
+    /// Starts over a folder that was the primary, to recover it: its rows say all that was done in
+    /// it after a stop.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub(crate) fn start_replaced(dir: &Path) -> Result<Self, StartError> {
+        let options = Options {
+            grace: Duration::ZERO,
+            passthrough: Passthrough::Never,
+            indexing: Indexing::Never,
+            workers: false,
+            adopts: true,
+            ..Options::default()
+        };
+        Self::start(dir, options)
     }
 }
 

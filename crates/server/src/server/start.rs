@@ -47,7 +47,10 @@ impl Server {
             inline_bytes: options.inline_bytes,
             site: joining.map(|joining| SiteOf { volume: joining.volume, site: joining.site }),
         };
-        let mut volume = Volume::open_or_create(dir, created)?;
+        let mut volume = match options.adopts {
+            true => Volume::open_mirror(dir)?,
+            false => Volume::open_or_create(dir, created)?,
+        };
         let options = Options { inline_bytes: volume.inline_bytes() as u32, ..options };
         let (file, path) = volume.open_reserve()?;
         let reserve = Arc::new(Reserve::open(file, path, limits::RESERVE_BYTES)?);
@@ -166,7 +169,7 @@ fn recover(
         return Err(StartError::HasLeft { path: dir.to_path_buf() });
     }
     let has_mirror = !shard.mirror_row().map_err(failed)?.peer.is_empty();
-    let is_copied = !others.is_empty() || has_mirror;
+    let is_copied = !others.is_empty() || has_mirror || options.adopts;
     let Measured { report, still_written } = match options.groups {
         // A promotion does it.
         Some(_) => Measured::default(),

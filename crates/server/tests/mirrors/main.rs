@@ -34,6 +34,7 @@ mod readers;
 mod reading;
 mod relayed;
 mod resync;
+mod returning;
 mod verifying;
 
 const RUN: [u8; 16] = [7; 16];

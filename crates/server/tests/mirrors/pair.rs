@@ -46,10 +46,7 @@ pub(super) enum Fate {
 }
 
 /// Decides what an event leads to.
-type Decide = Box<dyn FnMut(Event<'_>) -> Fate + Send>;
-
-/// The process that keeps a mirror; `None` while it is killed.
-pub(super) type Keeper = Arc<Mutex<Option<MirrorStore>>>;
+pub(super) type Decide = Box<dyn FnMut(Event<'_>) -> Fate + Send>;
 
 /// The messages between a primary and its mirror.
 #[derive(Default)]
@@ -112,9 +109,98 @@ fn lost() -> LinkError {
     LinkError::Lost("the line is cut".to_owned())
 }
 
+/// Kills the mirror once its first group is safe, and before that is carried out.
+pub(super) fn killed_once_safe() -> Decide {
+    let mut is_safe = false;
+    Box::new(move |event| match event {
+        Event::Sends(GroupPart::End { .. }) if !is_safe => {
+            is_safe = true;
+            Fate::AnswerIsLost
+        }
+        Event::Connects if is_safe => Fate::KillsMirror,
+        Event::Connects | Event::Sends(_) => Fate::Arrives,
+    })
+}
+
+/// The process that keeps the mirrors of a folder.
+pub(super) struct Keeper {
+    dir: Folder,
+    pub(super) store: Mutex<Option<MirrorStore>>,
+    decide: Arc<Mutex<Decide>>,
+}
+
+/// Starts to keep the mirrors of a folder.
+pub(super) fn keeper(dir: &Path, decide: Decide) -> Arc<Keeper> {
+    keeper_with(dir, Arc::new(Mutex::new(decide)))
+}
+
+fn keeper_with(dir: &Path, decide: Arc<Mutex<Decide>>) -> Arc<Keeper> {
+    let dir = Folder::open(dir).unwrap();
+    let store = Mutex::new(Some(MirrorStore::open(&dir).unwrap()));
+    Arc::new(Keeper { dir, store, decide })
+}
+
+/// Connects a server with a mirror, and records what is sent.
+pub(super) fn connect_to(
+    server: &Server,
+    keeper: &Arc<Keeper>,
+    on_replaced: impl Fn(u64) + Send + Sync + 'static,
+) -> Arc<Mutex<Traffic>> {
+    let traffic = set_connect(server, keeper, on_replaced);
+    server.set_mirror(PEER).unwrap();
+    traffic
+}
+
+/// Gives a server the way to a mirror. Returns what is sent.
+pub(super) fn set_connect(
+    server: &Server,
+    keeper: &Arc<Keeper>,
+    on_replaced: impl Fn(u64) + Send + Sync + 'static,
+) -> Arc<Mutex<Traffic>> {
+    let traffic = Arc::new(Mutex::new(Traffic::default()));
+    let shared = Arc::clone(&traffic);
+    let keeper = Arc::clone(keeper);
+    let connect = move |_: &str, volume: VolumeId, offer: Offer| {
+        let mut store = keeper.store.lock();
+        match (keeper.decide.lock())(Event::Connects) {
+            Fate::Arrives => {}
+            Fate::IsLost | Fate::AnswerIsLost => return Err(lost()),
+            Fate::KillsMirror => {
+                *store = None;
+                *store = Some(MirrorStore::open(&keeper.dir).unwrap());
+            }
+        }
+        let offered = store.as_ref().unwrap().offer(volume.0, offer.reign, offer.run, Via::Primary);
+        let groups = offered.map_err(|error| match error {
+            OfferRefused::Failed(why) => LinkError::Lost(why),
+            OfferRefused::NotPrimary(reign) => LinkError::Replaced { reign },
+        })?;
+        let ready = groups.ready();
+        let traffic = Arc::clone(&shared);
+        let decide = Arc::clone(&keeper.decide);
+        let line = Line { groups, answers: VecDeque::new(), traffic, decide };
+        Ok((Box::new(line) as Box<dyn MirrorLink>, ready))
+    };
+    server.set_connect_mirror(Arc::new(connect), Arc::new(on_replaced)).unwrap();
+    traffic
+}
+
+/// Checks that a mirror has the rows and the content of its volume, and no other.
+pub(super) fn expect_equal(volume: &Path, mirror: &Path) -> State {
+    let volume = state_of(&Volume::open_mirror(volume).unwrap());
+    let mirror = state_of(&Volume::open_mirror(mirror).unwrap());
+    assert!(volume.rows == mirror.rows, "the rows differ");
+    let names = |state: &State| state.content.keys().copied().collect::<Vec<_>>();
+    assert_eq!(names(&volume), names(&mirror));
+    for (name, content) in &volume.content {
+        assert!(mirror.content[name] == *content, "{name:?}");
+    }
+    volume
+}
+
 /// A volume and its mirror, of which neither is open.
 pub(super) struct Pair {
-    temp: tempfile::TempDir,
+    pub(super) temp: tempfile::TempDir,
     decide: Arc<Mutex<Decide>>,
 }
 
@@ -161,49 +247,13 @@ impl Pair {
 
     /// Does the same, and records what is sent.
     fn record(&self, server: &Server) -> Arc<Mutex<Traffic>> {
-        let kept = self.keep();
-        let traffic = self.set_connect(server, &kept);
-        server.set_mirror(PEER).unwrap();
-        traffic
+        let keeper = self.keep();
+        connect_to(server, &keeper, |_| {})
     }
 
     /// Starts the process that keeps the mirror.
-    pub(super) fn keep(&self) -> Keeper {
-        let dir = Folder::open(&self.mirrors()).unwrap();
-        Arc::new(Mutex::new(Some(MirrorStore::open(&dir).unwrap())))
-    }
-
-    /// Gives a server the way to the mirror. Returns what is sent.
-    pub(super) fn set_connect(&self, server: &Server, kept: &Keeper) -> Arc<Mutex<Traffic>> {
-        let dir = Folder::open(&self.mirrors()).unwrap();
-        let store = Arc::clone(kept);
-        let traffic = Arc::new(Mutex::new(Traffic::default()));
-        let shared = Arc::clone(&traffic);
-        let decide = Arc::clone(&self.decide);
-        let connect = move |_: &str, volume: VolumeId, offer: Offer| {
-            let mut store = store.lock();
-            match (decide.lock())(Event::Connects) {
-                Fate::Arrives => {}
-                Fate::IsLost | Fate::AnswerIsLost => return Err(lost()),
-                Fate::KillsMirror => {
-                    *store = None;
-                    *store = Some(MirrorStore::open(&dir).unwrap());
-                }
-            }
-            let offered =
-                store.as_ref().unwrap().offer(volume.0, offer.reign, offer.run, Via::Primary);
-            let groups = offered.map_err(|error| match error {
-                OfferRefused::Failed(why) => LinkError::Lost(why),
-                OfferRefused::NotPrimary(reign) => LinkError::Replaced { reign },
-            })?;
-            let ready = groups.ready();
-            let traffic = Arc::clone(&shared);
-            let decide = Arc::clone(&decide);
-            let line = Line { groups, answers: VecDeque::new(), traffic, decide };
-            Ok((Box::new(line) as Box<dyn MirrorLink>, ready))
-        };
-        server.set_connect_mirror(Arc::new(connect), Arc::new(|_| {})).unwrap();
-        traffic
+    pub(super) fn keep(&self) -> Arc<Keeper> {
+        keeper_with(&self.mirrors(), Arc::clone(&self.decide))
     }
 
     /// Serves the volume until the mirror has all. Returns what was sent.
@@ -232,15 +282,7 @@ impl Pair {
 
     /// Checks that the mirror has the rows and the content of the volume, and no other.
     pub(super) fn expect_equal(&self) -> State {
-        let volume = state_of(&Volume::open(&self.volume()).unwrap());
-        let mirror = state_of(&Volume::open_mirror(&self.mirror()).unwrap());
-        assert!(volume.rows == mirror.rows, "the rows differ");
-        let names = |state: &State| state.content.keys().copied().collect::<Vec<_>>();
-        assert_eq!(names(&volume), names(&mirror));
-        for (name, content) in &volume.content {
-            assert!(mirror.content[name] == *content, "{name:?}");
-        }
-        volume
+        expect_equal(&self.volume(), &self.mirror())
     }
 }
 

@@ -16,7 +16,9 @@ use pelago_wire::relay::{
     OfferedRelay, OnReport, Record, RelayAnswer, RelayLink, RelayReport, RelaySays,
 };
 
-use super::pair::{Event, Fate, Keeper, PEER, Pair, RELAY_KEY, fill, noise, put_at, start};
+use super::pair::{
+    Event, Fate, Keeper, PEER, Pair, RELAY_KEY, fill, noise, put_at, set_connect, start,
+};
 use super::primary::put;
 use crate::harness::rig::DEADLINE;
 
@@ -114,7 +116,7 @@ impl Relay {
     }
 
     /// Passes one group on. Returns whether there was one that the mirror took.
-    fn deliver(&self, keeper: &Keeper) -> bool {
+    fn deliver(&self, keeper: &Arc<Keeper>) -> bool {
         let state = self.state();
         if state.holds || !state.records.iter().any(|record| record.is_last) {
             return false;
@@ -124,7 +126,7 @@ impl Relay {
         let State { volume, reign, run, .. } = *state;
         drop(state);
         let number = group[0].group;
-        let kept = keeper.lock();
+        let kept = keeper.store.lock();
         let Some(store) = kept.as_ref() else { return false };
         let Ok(mut groups) = store.offer(volume, reign, run, Via::Relay) else { return false };
         let ready = groups.ready();
@@ -159,7 +161,7 @@ impl Relay {
     }
 
     /// Passes groups on until it has ended.
-    fn courier(self: &Arc<Self>, keeper: &Keeper) -> JoinHandle<()> {
+    fn courier(self: &Arc<Self>, keeper: &Arc<Keeper>) -> JoinHandle<()> {
         let relay = Arc::clone(self);
         let keeper = Arc::clone(keeper);
         let courier = move || {
@@ -261,7 +263,7 @@ impl Drop for Link {
 struct World {
     pair: Pair,
     relay: Arc<Relay>,
-    keeper: Keeper,
+    keeper: Arc<Keeper>,
     server: Server,
     courier: Option<JoinHandle<()>>,
 }
@@ -279,7 +281,7 @@ impl World {
             assert_eq!(relayed.mirror, PEER);
             connected.offer(volume.0, offer)
         }));
-        pair.set_connect(&server, &keeper);
+        set_connect(&server, &keeper, |_| {});
         let relayed = RelayedMirror { relay: "key@edge:7440".to_owned(), mirror: PEER.to_owned() };
         server.set_relayed_mirror(&relayed).unwrap();
         let courier = Some(relay.courier(&keeper));
@@ -312,7 +314,7 @@ impl World {
         self.server.stop().unwrap();
         self.relay.has_ended.store(true, Ordering::Release);
         self.courier.take().unwrap().join().unwrap();
-        *self.keeper.lock() = None;
+        *self.keeper.store.lock() = None;
         let Self { pair, server, .. } = self;
         drop(server);
         pair.expect_equal();

@@ -9,7 +9,7 @@ use pelago_store::volume::Volume;
 use pelago_wire::mirror::{ComparedBlocks, ComparedRange, GroupKind, GroupPart, MirrorSays};
 use pelago_wire::{Generation, Handle, InodeId, Name, RenameFlags, Request};
 
-use super::pair::{Event, Fate, MIB, Pair, cut, fill, noise, put_at};
+use super::pair::{MIB, Pair, cut, fill, killed_once_safe, noise, put_at};
 use super::primary::{CUT, group, put};
 use super::{RUN, World};
 use crate::harness::requests::{call, close, create, unlink, write};
@@ -40,7 +40,7 @@ fn change(server: &Server) {
     cut(server, "shorter", 70_000);
 }
 
-fn name(text: &str) -> Name {
+pub(super) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
@@ -94,15 +94,7 @@ fn a_resync_that_is_safe_is_carried_out_after_a_kill() {
     let pair = Pair::new();
     pair.mirrored(fill);
     pair.alone(change);
-    let mut is_safe = false;
-    pair.decide(move |event| match event {
-        Event::Sends(GroupPart::End { .. }) if !is_safe => {
-            is_safe = true;
-            Fate::AnswerIsLost
-        }
-        Event::Connects if is_safe => Fate::KillsMirror,
-        Event::Connects | Event::Sends(_) => Fate::Arrives,
-    });
+    pair.decide(killed_once_safe());
     let second = pair.mirrored(|_| {});
     assert!(second.kinds.iter().filter(|kind| **kind == GroupKind::Resync).count() == 1);
     pair.expect_equal();
