@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use pelago_net::mirror::MirrorServer;
-use pelago_server::{MirrorError, MirrorStore, Promoted};
+use pelago_server::{MirrorError, MirrorStore, Promoted, kept_changes};
 use pelago_store::folder::Folder;
 use pelago_store::volume::{self, VolumeError, VolumeId};
 
@@ -36,12 +36,21 @@ enum KeepError {
     Control(#[source] std::io::Error),
 }
 
-/// Keeps mirrors in `dir` until it is stopped. The folder is created if it does not exist.
-pub(crate) fn serve(dir: &Path, listen: Option<&str>, how: Printing) -> Outcome<ExitCode> {
+/// Keeps mirrors in `dir` until it is stopped. The folder is created if it does not exist. With
+/// `adopt`, the folder of a primary that was replaced becomes one of them.
+pub(crate) fn serve(
+    dir: &Path,
+    listen: Option<&str>,
+    adopt: Option<&Path>,
+    how: Printing,
+) -> Outcome<ExitCode> {
     let events = Events::new()?;
     file_sizes::check_limit()?;
     let folder = open(dir)?;
     let store = Arc::new(MirrorStore::open(&folder).map_err(failed)?);
+    if let Some(adopt) = adopt {
+        store.adopt(adopt).map_err(failed)?;
+    }
     store.set_listen(Box::new(mirror_socket::listen));
     let at = match listen {
         Some(at) => at.to_owned(),
@@ -60,6 +69,7 @@ pub(crate) fn serve(dir: &Path, listen: Option<&str>, how: Printing) -> Outcome<
         dir: dir.to_owned(),
         listening: address.to_string(),
         mirrors: Vec::new(),
+        kept: 0,
     };
     let kept = Kept { store: Arc::clone(&store), report };
     let now = kept.report();
@@ -146,7 +156,9 @@ fn open_control(folder: &Folder, kept: Kept, events: &Events) -> Outcome<Control
 impl Kept {
     fn report(&self) -> MirrorsReport {
         let mirrors = self.store.list().into_iter().map(MirrorReport::from).collect();
-        MirrorsReport { mirrors, ..self.report.clone() }
+        // If they cannot be read, `pelago conflicts` says why.
+        let kept = kept_changes(&self.report.dir).map_or(1, |kept| kept.len() as u64);
+        MirrorsReport { mirrors, kept, ..self.report.clone() }
     }
 
     fn promote(&self, volume: &str) -> ControlReply {

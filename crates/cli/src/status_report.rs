@@ -304,6 +304,8 @@ pub(crate) struct DownReport {
     pub(crate) is_dying: bool,
     /// The last run stopped cleanly.
     pub(crate) stopped_cleanly: bool,
+    /// The folder is a mirror, or was the primary until its mirror was promoted.
+    pub(crate) is_not_primary: bool,
     /// The mount whose process is gone.
     pub(crate) dead_mount: Option<PathBuf>,
 }

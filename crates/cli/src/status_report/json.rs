@@ -233,6 +233,7 @@ impl DownReport {
                 (false, None) => "down",
             },
             "volume": { "dir": text(&self.dir), "stopped_cleanly": self.stopped_cleanly },
+            "primary": !self.is_not_primary,
             "pid": self.pid,
             "dead_mount": self.dead_mount.as_deref().map(text),
         })
@@ -552,6 +553,7 @@ mod tests {
             pid: None,
             is_dying: false,
             stopped_cleanly: true,
+            is_not_primary: false,
             dead_mount: Some("/v/files".into()),
         };
         assert_eq!(down.to_json()["state"], "down");

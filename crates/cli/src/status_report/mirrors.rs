@@ -22,6 +22,9 @@ pub(crate) struct MirrorsReport {
     pub(crate) listening: String,
     /// The mirrors.
     pub(crate) mirrors: Vec<MirrorReport>,
+    /// The number of primaries that were replaced and became mirrors here, whose own changes are
+    /// kept.
+    pub(crate) kept: u64,
 }
 
 /// A mirror.
@@ -42,6 +45,8 @@ pub(crate) struct MirrorReport {
     pub(crate) since: Option<i64>,
     /// The reign of the promotion, if the mirror was promoted.
     pub(crate) promoted: Option<u64>,
+    /// It was the primary, and waits for the one that has replaced it.
+    pub(crate) adopted: bool,
     /// The number of mounts that read it.
     pub(crate) readers: u64,
     /// The reason why the last group was not kept.
@@ -73,6 +78,7 @@ impl MirrorsReport {
             "dir": self.dir.to_string_lossy(),
             "listening": self.listening,
             "mirrors": mirrors,
+            "kept": self.kept,
         })
     }
 
@@ -84,6 +90,11 @@ impl MirrorsReport {
         let mut lines = format!("mirrors   {dir} (process {pid})\nlistening {address}\n");
         let now = clock::now().seconds;
         lines.extend(self.mirrors.iter().map(|mirror| mirror.line(now)));
+        if self.kept > 0 {
+            lines.push_str(&format!(
+                "kept      what only a replaced primary had: `pelago conflicts -V {dir}`\n"
+            ));
+        }
         lines
     }
 
@@ -95,6 +106,7 @@ impl MirrorsReport {
             dir: "/m".into(),
             listening: "key@host:1".to_owned(),
             mirrors: vec![MirrorReport::sample()],
+            kept: 2,
         }
     }
 }
@@ -111,6 +123,7 @@ impl FromJson for MirrorsReport {
             dir: PathBuf::from_json(&value["dir"])?,
             listening: String::from_json(&value["listening"])?,
             mirrors: mirrors.iter().map(MirrorReport::from_json).collect::<Option<_>>()?,
+            kept: value["kept"].as_u64().unwrap_or(0),
         })
     }
 }
@@ -125,6 +138,7 @@ impl MirrorReport {
             "connected": self.connected,
             "since": self.since,
             "promoted": self.promoted,
+            "adopted": self.adopted,
             "readers": self.readers,
             "error": self.error,
         })
@@ -136,6 +150,9 @@ impl MirrorReport {
             return format!("promoted  {volume}: a volume of its own, reign {reign}\n");
         }
         let state = match (self.reign, self.cut) {
+            (reign, _) if self.adopted => {
+                format!("was the primary of reign {reign}, and waits for the new one")
+            }
             (0, _) => "no complete copy yet".to_owned(),
             (_, None) => format!("group {} of before the start", self.number),
             (_, Some(cut)) => {
@@ -167,6 +184,7 @@ impl MirrorReport {
             connected: false,
             since: Some(7_261),
             promoted: None,
+            adopted: false,
             readers: 0,
             error: None,
         }
@@ -183,6 +201,7 @@ impl From<MirrorStatus> for MirrorReport {
             connected: status.is_connected,
             since: status.since.map(|since| since.seconds),
             promoted: status.promoted,
+            adopted: status.is_adopted,
             readers: status.readers as u64,
             error: status.error,
         }
@@ -199,6 +218,7 @@ impl FromJson for MirrorReport {
             connected: bool::from_json(&value["connected"])?,
             since: value["since"].as_i64(),
             promoted: value["promoted"].as_u64(),
+            adopted: value["adopted"].as_bool().unwrap_or(false),
             readers: value["readers"].as_u64().unwrap_or(0),
             error: value["error"].as_str().map(str::to_owned),
         })
@@ -230,7 +250,9 @@ impl PromotedReport {
             "promoted  {path} (reign {reign})\n\
              state     {group}; what its primary did after that is not in it\n\
              next      `pelago serve {path} --listen ADDR`, then on each machine \
-             `pelago mount KEY@HOST:PORT POINT`\n"
+             `pelago mount KEY@HOST:PORT POINT`\n\
+             back      once the old primary's machine is, `pelago serve DIR --mirrors --adopt \
+             FOLDER` there\n"
         )
     }
 
@@ -281,6 +303,8 @@ mod tests {
         );
         let new = MirrorReport { reign: 0, connected: true, error: Some("x".to_owned()), ..mirror };
         assert!(new.line(0).ends_with("no complete copy yet, primary connected; x\n"));
+        let adopted = MirrorReport { reign: 3, adopted: true, ..new.clone() };
+        assert!(adopted.line(0).contains("was the primary of reign 3, and waits for the new one"));
         let promoted = MirrorReport { promoted: Some(2), ..new };
         assert!(promoted.line(0).starts_with("promoted  abab"));
     }

@@ -21,6 +21,7 @@ fn samples() -> [(&'static str, StatusReport); 9] {
         pid: Some(7),
         is_dying: false,
         stopped_cleanly: true,
+        is_not_primary: true,
         dead_mount: Some("/v/files".into()),
     };
     [

@@ -300,7 +300,15 @@ impl DownReport {
                 point.display()
             ));
         }
-        lines.push_str("next      `pelago up` starts and mounts it\n");
+        if self.is_not_primary {
+            lines.push_str(&format!(
+                "primary   elsewhere: this is a mirror, or its mirror was promoted\n\
+                 next      if it was the primary, `pelago serve DIR --mirrors --adopt {dir}` makes \
+                 it a mirror of the new one\n"
+            ));
+        } else {
+            lines.push_str("next      `pelago up` starts and mounts it\n");
+        }
         lines
     }
 

@@ -22,6 +22,7 @@ use crate::up_volume::PATIENCE;
 use crate::{json, locate, output};
 
 mod bytes;
+mod kept;
 mod paths;
 
 const AFTER: &str = "\
@@ -32,7 +33,13 @@ the office that has the file, and its path, or its inode number if the path is n
 
 --keep mine writes them over the file, as a program that opens it does, and removes what is kept \
 once that is safe. If it is cut off, repeat it. --keep theirs removes what is kept, for ever. \
---save FILE copies it, and decides nothing. Of several versions of a file each takes the newest.";
+--save FILE copies it, and decides nothing. Of several versions of a file each takes the newest.
+
+With -V DIR, the folder of a server of mirrors: what only a primary had that was replaced by force \
+and became a mirror there. Each line has the bytes that are kept, the time of the file, and its \
+path: missing (the new primary has no such file), changed (it has other bytes), attributes, named \
+(it has the file by the name in brackets) or removed (the file is back). Copy what you need from \
+the folder that is printed; remove that once you are done.";
 
 /// List, save and decide what two offices have written at once.
 #[derive(Debug, clap::Args)]
@@ -88,6 +95,8 @@ enum ConflictError {
         #[source]
         source: io::Error,
     },
+    #[error("a server of mirrors keeps folders, and no versions of a file")]
+    OfMirrors,
     #[error("what is kept was not removed: {0}")]
     NotDropped(String),
 }
@@ -108,6 +117,9 @@ struct Named {
 
 /// Lists what is kept, or does what was chosen with the newest version of a file.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
+    if let Some(dir) = args.volume.as_deref().filter(|dir| locate::is_mirrors(dir)) {
+        return kept::run(args, dir);
+    }
     let subject = Subject::of(args)?;
     let report = kept_in(&subject.dir, subject.file.as_ref().map(|file| file.inode))?;
     let newest = || {

@@ -19,7 +19,10 @@ const AFTER: &str = "\
 The volume is not mounted here. Processes of this machine mount it by the socket `pelago.sock` in \
 its folder, and with --listen the machines that `pelago key allow` lists. Ctrl-C, SIGTERM, SIGHUP \
 and `pelago unmount` stop it cleanly. With --mirrors DIR keeps mirrors: `pelago status DIR` lists \
-them, and `pelago site promote` makes one of them a volume that can be served. With --store the \
+them, and `pelago site promote` makes one of them a volume that can be served. With --adopt FOLDER \
+a primary that was replaced by force is one of them: the new primary, once `pelago site mirror` \
+there names this server, sends it what differs, and `pelago conflicts -V DIR` lists what only \
+FOLDER had, which is kept. With --store the \
 volume is in FOLDER, which other servers reach too, and DIR has the key, the log and the socket of \
 this one: it serves the volume, or stands by until the server that does is gone.";
 
@@ -40,6 +43,10 @@ pub(crate) struct Args {
     /// allow` lists the servers that may send here
     #[arg(long, conflicts_with_all = ["read_only", "memory", "find", "no_find", "remote_timeout"])]
     mirrors: bool,
+    /// Make this folder a mirror too: a volume that was the primary until its mirror was promoted.
+    /// It is moved to the other mirrors
+    #[arg(long, value_name = "FOLDER", requires = "mirrors")]
+    adopt: Option<PathBuf>,
     /// Serve the volume in this folder, which several servers share, and stand by while another one
     /// does; DIR has what is this server's own
     #[arg(long, value_name = "FOLDER")]
@@ -83,7 +90,8 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     }
     let how = args.serving.printing(args.json);
     if args.mirrors {
-        return mirrors::serve(&dir, args.listen.as_deref(), how);
+        let adopt = args.adopt.as_deref().map(locate::absolute).transpose()?;
+        return mirrors::serve(&dir, args.listen.as_deref(), adopt.as_deref(), how);
     }
     if let Some(store) = &args.store {
         return store::serve(

@@ -39,11 +39,13 @@ served with `--passthrough never`, now; later starts see to that themselves. If 
 const PROMOTE: &str = "\
 Without PATH, on the machine of a volume that is up: its mirror gets the last changes and becomes \
 the primary, and this one stops. Nothing is lost. To go back, make this site the mirror of the \
-other one, and do the same there.
+other one (`pelago serve DIR --mirrors --adopt FOLDER` takes the folder that is left), and do the \
+same there.
 
 With PATH and --force, at the mirror: for when the primary is gone. What it did after the last \
 group that the mirror has is lost, and if it lives, there are two primaries until it hears of the \
-promotion. Stop it first, if that is possible.";
+promotion. Stop it first, if that is possible. Once its machine is back, `pelago serve DIR \
+--mirrors --adopt FOLDER` there makes its folder the mirror, and keeps what only it had.";
 
 /// The longest time of a departure, for which the first office may have to wait for its disk.
 const DEPARTURE: Duration = Duration::from_secs(60);

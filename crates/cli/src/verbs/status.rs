@@ -100,6 +100,7 @@ fn down(volume: VolumeRef, is_dying: bool) -> DownReport {
         is_dying,
         pid: volume::lock_holder(&volume.dir),
         stopped_cleanly: locate::was_stopped_cleanly(&volume.dir),
+        is_not_primary: volume::is_not_primary(&volume.dir),
         dir: volume.dir,
         dead_mount: volume.mounted,
     }

@@ -7,6 +7,7 @@ pub(crate) mod lab;
 pub(crate) mod line;
 mod mirror;
 mod mirror_reading;
+mod mirror_return;
 pub(crate) mod network;
 mod relay;
 mod shared;
