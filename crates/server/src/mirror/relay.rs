@@ -19,7 +19,7 @@ use super::waits::WhenMirrored;
 use super::{Mirror, Offer, State};
 use queue::{Queue, Queued};
 
-pub(super) use search::RelaySearch;
+pub(super) use search::{RelaySearch, Way};
 pub use status::RelayProgress;
 
 mod follow;
@@ -86,6 +86,12 @@ impl Mirror {
         let mut state = self.state.lock();
         let State { relay, waits, .. } = &mut *state;
         match report {
+            Ok(RelayReport { number, says: RelaySays::Sent | RelaySays::Safe })
+                if number > relay.kept =>
+            {
+                let problem = format!("the relay reports group {number}, which it has not got");
+                relay.ended = Some(LinkError::Lost(problem));
+            }
             Ok(RelayReport { number, says }) => match says {
                 RelaySays::Kept => relay.kept = relay.kept.max(number),
                 RelaySays::Sent => relay.queue.set_sent(number),

@@ -25,7 +25,7 @@ use super::course::{Course, Next};
 use super::cut::{Polled, TakenCut, take_back};
 use super::group::{GroupSender, SendError};
 use super::levels::WatchedLink;
-use super::relay::RelaySearch;
+use super::relay::{RelaySearch, Way};
 use super::resync;
 use super::verify::Verification;
 use super::{Mirror, MirrorPhase, Offer};
@@ -52,8 +52,8 @@ pub(super) enum Followed {
 /// What the wait for a cut has brought.
 enum Waited {
     Cut(Box<TakenCut>),
-    /// The relay takes groups, sealed with this key.
-    Relay([u8; 32]),
+    /// The groups go another way from now on.
+    Way(Way),
     /// The server stops.
     Stopped,
 }
@@ -121,9 +121,16 @@ impl<'a> Sender<'a> {
                 GroupKind::Resync => self.resync(&mut link),
                 GroupKind::Change | GroupKind::Completion => match self.wait_for_cut(&mut link)? {
                     Waited::Cut(cut) => self.send_cut(&mut link, *cut),
-                    Waited::Relay(key) => {
+                    Waited::Way(Way::Relay(key)) => {
                         drop(link);
                         return self.follow_relay(key);
+                    }
+                    Waited::Way(Way::Itself | Way::Aside) => {
+                        drop(link);
+                        return Ok(match self.mirror.pause(RECONNECT) {
+                            true => Followed::Again,
+                            false => Followed::Stopped,
+                        });
                     }
                     Waited::Stopped => return Ok(Followed::Stopped),
                 },
@@ -283,8 +290,9 @@ impl<'a> Sender<'a> {
             if !files_changed && self.course.follows() && self.mirror.wants_hand_over() {
                 self.mirror.ask_to_take_over(link)?;
             }
-            if let Some(key) = self.move_to_relay(link)? {
-                return Ok(Waited::Relay(key));
+            match self.move_to_relay(link)? {
+                Way::Itself => {}
+                way @ (Way::Relay(_) | Way::Aside) => return Ok(Waited::Way(way)),
             }
             let verifies = self.verify_some(link)?;
             let wants_rows = self.verification.as_ref().is_some_and(Verification::wants_rows);

@@ -276,18 +276,31 @@ impl World {
         fill(&server);
         let keeper = pair.keep();
         let relay = Arc::new(Relay::default());
-        let connected = Arc::clone(&relay);
-        server.set_connect_relay(Arc::new(move |relayed, volume, offer| {
-            assert_eq!(relayed.mirror, PEER);
-            connected.offer(volume.0, offer)
-        }));
-        set_connect(&server, &keeper, |_| {});
-        let relayed = RelayedMirror { relay: "key@edge:7440".to_owned(), mirror: PEER.to_owned() };
-        server.set_relayed_mirror(&relayed).unwrap();
+        Self::connect(&server, &keeper, &relay);
         let courier = Some(relay.courier(&keeper));
         let world = Self { pair, relay, keeper, server, courier };
         world.until("the relay is used", |world| world.uses_relay());
         world
+    }
+
+    /// Kills the server, and starts another run of it.
+    fn restart(self) -> Self {
+        let Self { pair, relay, keeper, server, courier } = self;
+        drop(server);
+        let server = start(&pair.volume());
+        Self::connect(&server, &keeper, &relay);
+        Self { pair, relay, keeper, server, courier }
+    }
+
+    fn connect(server: &Server, keeper: &Arc<Keeper>, relay: &Arc<Relay>) {
+        let connected = Arc::clone(relay);
+        server.set_connect_relay(Arc::new(move |relayed, volume, offer| {
+            assert_eq!(relayed.mirror, PEER);
+            connected.offer(volume.0, offer)
+        }));
+        set_connect(server, keeper, |_| {});
+        let relayed = RelayedMirror { relay: "key@edge:7440".to_owned(), mirror: PEER.to_owned() };
+        server.set_relayed_mirror(&relayed).unwrap();
     }
 
     fn uses_relay(&self) -> bool {
@@ -378,6 +391,26 @@ fn a_relay_that_burns_with_what_it_kept_is_made_up_for() {
     world.relay().last = 0;
     world.relay.lose();
     world.relay().holds = false;
+    world.expect_equal();
+}
+
+/// A relay whose groups of an earlier run do not come through is not waited for: the primary has
+/// all of them. It is used again once it has heard that the mirror has more.
+#[test]
+fn a_relay_with_groups_of_an_earlier_run_is_overtaken() {
+    let world = World::new();
+    world.relay().holds = true;
+    put(&world.server, "of the earlier run", &noise(9000));
+    world.until("the relay has it", |world| {
+        world.server.mirror().unwrap().relay.unwrap().groups > 0
+    });
+    let world = world.restart();
+    put(&world.server, "of the next run", &noise(8000));
+    let commit = world.server.next_commit().unwrap();
+    assert_eq!(world.server.wait_for_mirror(commit, DEADLINE), Ok(true));
+    assert!(!world.uses_relay());
+    world.relay().holds = false;
+    world.until("the relay is used again", |world| world.uses_relay());
     world.expect_equal();
 }
 

@@ -14,10 +14,15 @@ use super::super::{Mirror, MirrorPhase, Offer};
 use super::RelayState;
 use super::link::RelayedLink;
 use super::queue::Queued;
-use super::search::{Found, RelaySearch};
+use super::search::{Found, RelaySearch, Way};
 
 /// The time in which a relay must answer before the mirror gets the groups itself.
 const FIRST_PATIENCE: Duration = Duration::from_secs(2);
+/// The time for which a new run waits until the relay has delivered the groups of an earlier one.
+/// After that the mirror is compared: all of them are safe here.
+const DELIVERY: Duration = Duration::from_secs(10);
+/// The least time between two times at which the primary leaves the mirror to its relay.
+const STEP_ASIDE: Duration = Duration::from_secs(60);
 
 impl Sender<'_> {
     /// Looks for the relay when a connection begins, and sends groups to it if it has all that the
@@ -31,7 +36,9 @@ impl Sender<'_> {
             self.search = RelaySearch::default();
         }
         let offer = self.relay_offer();
-        if let Found::Undelivered(groups) = self.search.poll(self.mirror, offer, FIRST_PATIENCE) {
+        if let Found::Undelivered(groups) = self.search.poll(self.mirror, offer, FIRST_PATIENCE)
+            && self.search.undelivered_for() < DELIVERY
+        {
             let problem = format!("the relay still has {groups} groups of an earlier run");
             return Err(SendError::Link(LinkError::Lost(problem)));
         }
@@ -42,27 +49,29 @@ impl Sender<'_> {
         self.follow_relay(key).map(Some)
     }
 
-    /// Sends groups to the relay from now on, if there is one and the mirror needs nothing else.
-    /// Returns `None` if the connection to the mirror goes on.
+    /// Asks for the key of the relay, if there is a relay and the mirror needs nothing else.
     pub(in super::super) fn move_to_relay(
         &mut self,
         link: &mut dyn MirrorLink,
-    ) -> Result<Option<[u8; 32]>, SendError> {
+    ) -> Result<Way, SendError> {
         if self.mirror.take_relay_change() {
             self.search = RelaySearch::default();
         }
         if !self.course.follows() || self.wants_mirror_itself() {
-            return Ok(None);
+            return Ok(Way::Itself);
         }
         let offer = self.relay_offer();
-        if !matches!(self.search.poll(self.mirror, offer, Duration::ZERO), Found::Ready) {
-            return Ok(None);
+        match self.search.poll(self.mirror, offer, Duration::ZERO) {
+            Found::Ready => {}
+            Found::Nothing => return Ok(Way::Itself),
+            Found::Undelivered(_) if self.search.steps_aside(STEP_ASIDE) => return Ok(Way::Aside),
+            Found::Undelivered(_) => return Ok(Way::Itself),
         }
         link.send(&GroupPart::RelayKey.encode()?)?;
         match link.receive()?.says {
             MirrorSays::RelayKey(key) => {
                 self.relay_key = Some(key);
-                Ok(Some(key))
+                Ok(Way::Relay(key))
             }
             other => {
                 let problem = format!("the mirror answers a relay with {other:?}");
@@ -194,9 +203,10 @@ impl Mirror {
     fn begin_relay(&self, kept: u64) {
         let mut state = self.state.lock();
         let queue = std::mem::take(&mut state.relay.queue);
-        let pongs = state.relay.pongs;
+        let RelayState { pongs, is_changed, .. } = state.relay;
         let is_used = true;
-        state.relay = RelayState { is_used, kept, pongs, queue, ..RelayState::default() };
+        state.relay =
+            RelayState { is_used, kept, pongs, is_changed, queue, ..RelayState::default() };
     }
 
     fn end_relay(&self) {

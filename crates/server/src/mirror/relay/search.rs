@@ -24,6 +24,10 @@ pub(in super::super) struct RelaySearch {
     rests_until: Option<Instant>,
     /// Number of connections that have failed since the relay had a group.
     failures: u32,
+    /// Since when the relay says that it has groups of an earlier run.
+    undelivered_since: Option<Instant>,
+    /// When the primary has left the mirror to the relay.
+    aside_at: Option<Instant>,
 }
 
 /// The result of a search.
@@ -34,6 +38,17 @@ pub(super) enum Found {
     Undelivered(u64),
     /// There is none, or it is not known yet.
     Nothing,
+}
+
+/// The way of the next group, while the primary is connected to the mirror itself.
+pub(in super::super) enum Way {
+    /// As before.
+    Itself,
+    /// The relay takes groups, sealed with this key.
+    Relay([u8; 32]),
+    /// The relay has groups of an earlier run, and cannot tell the mirror while this connection is
+    /// there.
+    Aside,
 }
 
 impl RelaySearch {
@@ -57,11 +72,13 @@ impl RelaySearch {
         self.answer = None;
         match answer {
             Ok(RelayAnswer::Ready(found)) => {
+                self.undelivered_since = None;
                 self.found = Some(found);
                 Found::Ready
             }
             Ok(RelayAnswer::Undelivered(groups)) => {
                 let problem = format!("it still has {groups} groups of an earlier run");
+                self.undelivered_since.get_or_insert_with(Instant::now);
                 self.rest(mirror, problem, SHORT_REST);
                 Found::Undelivered(groups)
             }
@@ -70,6 +87,22 @@ impl RelaySearch {
                 Found::Nothing
             }
         }
+    }
+
+    /// Returns for how long the relay has said that it has groups of an earlier run.
+    pub(super) fn undelivered_for(&self) -> Duration {
+        self.undelivered_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Returns whether the primary is to leave the mirror to the relay now: once in so much time.
+    /// The relay then has time for that again.
+    pub(super) fn steps_aside(&mut self, period: Duration) -> bool {
+        if self.aside_at.is_some_and(|at| at.elapsed() < period) {
+            return false;
+        }
+        self.aside_at = Some(Instant::now());
+        self.undelivered_since = None;
+        true
     }
 
     /// Returns the relay that was found, for [`Mirror`] to use.
