@@ -4,7 +4,7 @@
 //! The folder is recovered, so that its rows say all that was done in it, and is moved beside the
 //! other mirrors. The first comparison brings what differs; before that is carried out, what only
 //! this folder has is kept. Each step is safe before the next one, so an adoption that was cut
-//! short is repeated.
+//! short is repeated; until then the server of mirrors takes nothing for this volume.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -51,6 +51,7 @@ impl MirrorStore {
         if !is_there {
             self.expect_place(path, &target, volume)?;
         }
+        promoted::begin_adoption(&self.folders.spool, volume)?;
         // From now on it is served by nobody.
         set_not_primary(opened.folder())?;
         drop(opened);
@@ -59,6 +60,7 @@ impl MirrorStore {
         if !is_there {
             move_folder(path, &target, &self.folders.mirrors)?;
         }
+        promoted::end_adoption(&self.folders.spool, volume)?;
         slot.show(|shown| {
             shown.promoted = None;
             shown.cut = None;

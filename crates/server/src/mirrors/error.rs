@@ -181,6 +181,13 @@ pub enum MirrorError {
         /// The folder.
         path: PathBuf,
     },
+    /// An adoption was cut short: what the folder is cannot be told from its rows.
+    #[error("the adoption of a folder was cut short: repeat `pelago serve DIR --mirrors --adopt \
+        FOLDER`; if the folder is gone, remove {}", path.display())]
+    HalfAdopted {
+        /// The file that says so.
+        path: PathBuf,
+    },
     /// A primary offers itself to a folder that it has not replaced.
     #[error("{} was a primary of the reign {reign} too: which of both counts is not known",
         path.display())]
@@ -260,6 +267,7 @@ impl MirrorError {
             | Self::OtherFileSystem { .. }
             | Self::NotKept { .. }
             | Self::SameReign { .. }
+            | Self::HalfAdopted { .. }
             | Self::TooManyChanges { .. } => Kind::Invalid,
             Self::InUse { .. }
             | Self::TooMany

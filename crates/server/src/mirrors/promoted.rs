@@ -1,4 +1,5 @@
-//! The file that says that a mirror was promoted: its reign, as a decimal number.
+//! The file that says that a mirror was promoted: its reign, as a decimal number. And the one that
+//! says that the adoption of a folder has begun, so that its rows are no sign of a promotion.
 
 use std::io::{Read as _, Write as _};
 
@@ -45,6 +46,33 @@ pub(super) fn write(folder: &Folder, volume: VolumeId, reign: u64) -> Result<(),
 pub(super) fn remove(folder: &Folder, volume: VolumeId) -> Result<(), MirrorError> {
     folder.remove(&name(volume))?;
     Ok(folder.sync()?)
+}
+
+/// Records that the adoption of a folder of this volume begins, on stable storage.
+pub(super) fn begin_adoption(folder: &Folder, volume: VolumeId) -> Result<(), MirrorError> {
+    drop(folder.replace_file(&adopting(volume), MODE)?);
+    Ok(folder.sync()?)
+}
+
+/// Records that it is complete.
+pub(super) fn end_adoption(folder: &Folder, volume: VolumeId) -> Result<(), MirrorError> {
+    folder.remove(&adopting(volume))?;
+    Ok(folder.sync()?)
+}
+
+/// Checks that no adoption was cut short.
+///
+/// # Errors
+/// [`MirrorError::HalfAdopted`].
+pub(super) fn expect_no_adoption(folder: &Folder, volume: VolumeId) -> Result<(), MirrorError> {
+    match folder.contains(&adopting(volume))? {
+        true => Err(MirrorError::HalfAdopted { path: folder.path().join(adopting(volume)) }),
+        false => Ok(()),
+    }
+}
+
+fn adopting(volume: VolumeId) -> String {
+    format!("{volume}.adopting")
 }
 
 fn name(volume: VolumeId) -> String {

@@ -461,6 +461,33 @@ fn no_inode_id_is_given_out_by_both() {
     assert!(fs::read(circle.kept_file("made 7")).unwrap() == noise(20_007));
 }
 
+/// A folder whose adoption was cut short looks like one whose promotion was: it must not become a
+/// primary beside the one that has replaced it, and that must not take it for one.
+#[test]
+fn an_adoption_that_was_cut_short_is_no_promotion() {
+    let circle = Circle::new(fill, |server| put(server, "own", b"bytes"));
+    circle.promote(|_| {});
+    // The old one is at home in its own mirrors' folder, where it was promoted once.
+    let id = circle.pair.id_there();
+    drop(circle.store(&circle.back()));
+    fs::rename(circle.pair.volume(), circle.returned()).unwrap();
+    let spool = circle.back().join("spool");
+    fs::write(spool.join(format!("{id}.promoted")), "1\n").unwrap();
+    fs::write(spool.join(format!("{id}.adopting")), "").unwrap();
+    set_not_primary(&Folder::open(&circle.returned()).unwrap()).unwrap();
+    let store = circle.store(&circle.back());
+    let refused = store.promote(id).unwrap_err();
+    assert!(matches!(refused, MirrorError::HalfAdopted { .. }), "{refused:?}");
+    let refused = store.offer(id.0, 2, RUN, Via::Primary).err();
+    assert!(matches!(refused, Some(OfferRefused::Failed(_))), "it is a primary all the same");
+    let opened = Volume::open(&circle.returned()).unwrap_err();
+    assert!(matches!(opened, VolumeError::NotPrimary { .. }), "{opened:?}");
+    store.adopt(&circle.returned()).unwrap();
+    drop(store);
+    circle.bring_back(calm());
+    expect_equal(&circle.pair.there(), &circle.returned());
+}
+
 /// An adoption that was cut short is repeated, and what cannot be adopted says why.
 #[test]
 fn an_adoption_is_repeated_or_refused() {
