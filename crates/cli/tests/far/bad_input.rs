@@ -72,7 +72,9 @@ fn what_is_no_hello_is_refused() {
             (Hello::SITE, "a guest or a site comes over TLS"),
             (Hello::BULK, "a guest or a site comes over TLS"),
             (Hello::REVERSE, "a guest or a site comes over TLS"),
-            (7, "role 7 (relay)"),
+            (Hello::MIRROR, "role 6"),
+            (Hello::RELAY, "role 7"),
+            (8, "role 8 (server of the same store)"),
         ] {
             let mut peer = Peer::unix(&socket);
             peer.send_hello(&Hello { role, ..hello() });
