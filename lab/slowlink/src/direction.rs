@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pelago_random::Random;
 
-use crate::shape::{MILLION, Shape};
+use crate::shape::{Cut, MILLION, Runs, Shape};
 
 /// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct PacketCounts {
     pub overflowed: Tally,
     /// Packets with [`Fate::Cut`].
     pub cut: Tally,
+    /// Packets that were under way as the link was severed.
+    pub severed: Tally,
     /// Packets that the device at the other end refused.
     pub refused: Tally,
 }
@@ -57,6 +59,8 @@ pub struct Direction {
     /// The fates of all packets up to now.
     pub counts: PacketCounts,
     random: Random,
+    /// Packets that the last loss still takes.
+    losing: u64,
     /// The time at which the last packet has left the queue.
     free_at: Duration,
     /// The time at which the last packet arrives: packets stay in order, also if the delay becomes
@@ -70,15 +74,16 @@ impl Direction {
     pub fn new(shape: Shape, seed: u64) -> Self {
         let random = Random::new(seed);
         let zero = Duration::ZERO;
-        Self { shape, counts: PacketCounts::default(), random, free_at: zero, last_at: zero }
+        let counts = PacketCounts::default();
+        Self { shape, counts, random, losing: 0, free_at: zero, last_at: zero }
     }
 
     /// Decides the fate of a packet of `length` bytes that comes now. Times do not go back.
     pub fn admit(&mut self, length: usize, now: Duration) -> Fate {
         let length = length as u64;
-        let is_lost = self.random.below(MILLION) < self.shape.loss;
+        let is_lost = self.is_lost();
         self.counts.came.add(length);
-        if self.shape.is_cut {
+        if self.shape.cut != Cut::Whole {
             self.counts.cut.add(length);
             return Fate::Cut;
         }
@@ -97,6 +102,34 @@ impl Direction {
         }
         self.last_at = self.last_at.max(self.free_at + self.shape.delay);
         Fate::Arrives { at: self.last_at }
+    }
+
+    /// Decides whether the next packet is lost. A run begins with the chance by which, at its mean
+    /// length, the share of lost packets is the one that was set.
+    fn is_lost(&mut self) -> bool {
+        let Shape { loss, runs, .. } = self.shape;
+        if self.losing == 0 {
+            let whole = loss + runs.mean() * (MILLION - loss);
+            if self.random.below(whole) >= loss {
+                return false;
+            }
+            self.losing = match runs {
+                Runs::One => 1,
+                Runs::Fixed(length) => length,
+                Runs::Geometric(mean) => self.geometric(mean),
+            };
+        }
+        self.losing -= 1;
+        true
+    }
+
+    /// Returns a random length of a run with this mean.
+    fn geometric(&mut self, mean: u64) -> u64 {
+        let mut length = 1;
+        while self.random.below(mean) != 0 {
+            length += 1;
+        }
+        length
     }
 }
 
@@ -159,6 +192,45 @@ mod tests {
         assert_eq!(direction.counts.lost, Tally { packets: lost, bytes: lost * 1000 });
     }
 
+    /// Returns the lengths of the runs of lost packets.
+    fn runs(fates: &[Fate]) -> Vec<usize> {
+        let runs = fates.chunk_by(|one, next| (*one == Fate::Lost) == (*next == Fate::Lost));
+        runs.filter(|run| run[0] == Fate::Lost).map(<[Fate]>::len).collect()
+    }
+
+    /// 200,000 packets with a loss of 1 % in runs of 5: 400 runs. Runs can follow each other
+    /// without a gap, once in 500 times.
+    #[test]
+    fn a_burst_takes_packets_in_a_row_and_the_share_stays() {
+        let shape = Shape { loss: 10_000, runs: Runs::Fixed(5), ..Shape::default() };
+        let runs = runs(&fates(&mut Direction::new(shape, 3), 200_000));
+        assert!(runs.iter().all(|run| run % 5 == 0), "{runs:?}");
+        assert!(runs.iter().filter(|run| **run == 5).count() * 100 > runs.len() * 97, "{runs:?}");
+        let lost: usize = runs.iter().sum();
+        assert!(lost.abs_diff(2000) < 500, "{lost}");
+    }
+
+    /// Of 400 geometric runs with a mean of 5 a fifth has length 1, and a third more than 5.
+    #[test]
+    fn runs_of_the_model_of_gilbert_have_all_lengths_and_the_share_stays() {
+        let shape = Shape { loss: 10_000, runs: Runs::Geometric(5), ..Shape::default() };
+        let runs = runs(&fates(&mut Direction::new(shape, 3), 200_000));
+        let lost: usize = runs.iter().sum();
+        assert!(lost.abs_diff(2000) < 750, "{lost}");
+        let share = |count: usize| count * 100 / runs.len();
+        let single = share(runs.iter().filter(|run| **run == 1).count());
+        let long = share(runs.iter().filter(|run| **run > 5).count());
+        assert!((10..30).contains(&single) && (23..43).contains(&long), "{single} {long}");
+    }
+
+    #[test]
+    fn a_loss_of_everything_loses_everything_in_runs_too() {
+        for runs in [Runs::One, Runs::Fixed(4), Runs::Geometric(4)] {
+            let shape = Shape { loss: MILLION, runs, ..Shape::default() };
+            assert_eq!(fates(&mut Direction::new(shape, 1), 50), [Fate::Lost; 50]);
+        }
+    }
+
     #[test]
     fn a_seed_loses_the_same_packets_and_another_seed_others() {
         let of = |seed| {
@@ -172,10 +244,10 @@ mod tests {
     fn nothing_passes_a_cut_link_and_the_fates_behind_it_stay_the_same() {
         let shape = Shape { loss: 500_000, ..Shape::default() };
         let mut cut = Direction::new(shape, 5);
-        cut.shape.is_cut = true;
+        cut.shape.cut = Cut::Closed;
         assert_eq!(fates(&mut cut, 10), [Fate::Cut; 10]);
         assert_eq!(cut.counts.cut.packets, 10);
-        cut.shape.is_cut = false;
+        cut.shape.cut = Cut::Whole;
         let mut whole = Direction::new(shape, 5);
         fates(&mut whole, 10);
         assert_eq!(fates(&mut cut, 100), fates(&mut whole, 100));

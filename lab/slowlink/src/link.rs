@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::direction::{Direction, Fate, PacketCounts, Tally};
 use crate::pair::{MTU, NamespacePair};
 use crate::pipe::Pipe;
-use crate::shape::{SettingError, Shapes};
+use crate::shape::{Cut, SettingError, Shapes};
 
 /// Packets that are taken from a device before the other one has its turn.
 const BATCH: usize = 64;
@@ -114,8 +114,11 @@ impl SlowLink {
                 return json!({ "error": error.to_string() });
             }
         }
-        for ((direction, _), shape) in self.ways.iter_mut().zip(self.shapes.each) {
+        for ((direction, pipe), shape) in self.ways.iter_mut().zip(self.shapes.each) {
             direction.shape = shape;
+            if shape.cut == Cut::Severed {
+                pipe.sever(|packet| direction.counts.severed.add(packet.len() as u64));
+            }
         }
         self.counts()
     }
@@ -186,13 +189,14 @@ fn read_some(commands: &mut File, line: &mut Vec<u8>) -> io::Result<Option<usize
 
 fn to_json(counts: &PacketCounts, under_way: usize) -> Value {
     let tally = |Tally { packets, bytes }: Tally| json!({ "packets": packets, "bytes": bytes });
-    let PacketCounts { came, forwarded, lost, overflowed, cut, refused } = *counts;
+    let PacketCounts { came, forwarded, lost, overflowed, cut, severed, refused } = *counts;
     json!({
         "came": tally(came),
         "forwarded": tally(forwarded),
         "lost": tally(lost),
         "overflowed": tally(overflowed),
         "cut": tally(cut),
+        "severed": tally(severed),
         "refused": tally(refused),
         "under_way": under_way,
     })

@@ -1,8 +1,10 @@
 //! `slowlink [seed=N] [WORD...]`: joins two new network namespaces until its standard input ends.
 //!
-//! Words set the properties of the link, as `delay=37500 rate=5625000 ab.loss=100000`. The first
-//! line of the output has namespaces and addresses; then each line of the input gets one with the
-//! counts.
+//! Words set the properties of the link, as `delay=37500 rate=5625000 ab.loss=100000`. `loss` is
+//! the share of packets that are lost, of a million; `burst=4` loses four in a row each time, and
+//! `gilbert=4` a random number with this mean. `cut=1` takes no packets any more, and `sever=1`
+//! also drops those under way; 0 mends both. The first line of the output has namespaces and
+//! addresses; then each line of the input gets one with the counts.
 
 use std::io;
 use std::os::fd::AsFd as _;

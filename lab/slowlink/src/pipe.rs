@@ -48,6 +48,11 @@ impl Pipe {
         }
     }
 
+    /// Drops the packets that are under way.
+    pub(crate) fn sever(&mut self, mut each: impl FnMut(&[u8])) {
+        self.hand_over(Duration::MAX, &mut each);
+    }
+
     /// Returns how many packets are under way.
     pub(crate) fn len(&self) -> usize {
         self.packets.len()

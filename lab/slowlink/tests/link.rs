@@ -98,6 +98,7 @@ impl Running {
     }
 }
 
+/// Returns how many packets from the first end have had this fate.
 fn packets(counts: &Value, fate: &str) -> u64 {
     counts["ab"][fate]["packets"].as_u64().unwrap()
 }
@@ -171,4 +172,49 @@ fn a_cut_link_passes_nothing_until_it_is_mended() {
     assert_eq!(&bytes[..count], b"whole");
     assert!(running.tell("ab.width=3")["error"].is_string());
     running.end();
+}
+
+/// A cut lets the packets that are under way arrive, and a severed link drops them. The delay is
+/// longer than all that a loaded machine does between two commands.
+#[test]
+fn a_severed_link_drops_what_is_under_way_and_a_cut_one_does_not() {
+    let Some(mut running) = Running::start(&["ab.delay=3000000"]) else { return };
+    let [sender, receiver] = [0, 1].map(|end| running.socket(end));
+    receiver.set_read_timeout(Some(DEADLINE)).unwrap();
+    let to = (NamespacePair::ADDRESSES[1], PORT);
+    let under_way = |running: &mut Running, came| {
+        let until = Instant::now() + DEADLINE;
+        while packets(&running.tell("counts"), "came") < came {
+            assert!(Instant::now() < until);
+        }
+    };
+    sender.send_to(b"severed", to).unwrap();
+    under_way(&mut running, 1);
+    let counts = running.tell("sever=1");
+    assert_eq!(packets(&counts, "severed"), 1, "{counts}");
+    assert_eq!(counts["ab"]["under_way"], 0);
+    running.tell("sever=0");
+    sender.send_to(b"late", to).unwrap();
+    under_way(&mut running, 2);
+    running.tell("cut=1");
+    let mut bytes = [0; 10];
+    let count = receiver.recv(&mut bytes).unwrap();
+    assert_eq!(&bytes[..count], b"late", "the cut came after it");
+    running.end();
+}
+
+/// Each loss takes four packets in a row.
+#[test]
+fn packets_are_lost_in_bursts() {
+    // The rate leaves the receiver time to take each packet out of its socket.
+    let words = ["rate=1000000", "queue=10000000", "ab.loss=50000", "burst=4", "seed=3"];
+    let Some(mut running) = Running::start(&words) else {
+        return;
+    };
+    let (missing, counts) = missing(&mut running);
+    running.end();
+    assert_eq!(packets(&counts, "lost"), missing.len() as u64, "{counts}");
+    assert!(missing.len() >= 20 && missing.len() % 4 == 0, "{missing:?}");
+    let in_row = missing.iter().filter(|number| missing.contains(&(*number + 1))).count();
+    assert!(in_row * 4 >= missing.len() * 3, "{missing:?}");
 }
