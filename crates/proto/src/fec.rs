@@ -12,8 +12,7 @@
 //!   repair packets. The step i is twice the length of most bursts.
 //!
 //! The decoder goes round both: a packet that one layer has rebuilt may be the last one that the
-//! other lacks. What it cannot rebuild is sent again, or comes by another way; for that
-//! [`Decoder::missing`] and [`StreamBuffer::missing`] say what it is.
+//! other lacks. What it cannot rebuild is sent again: the reports count it as lost.
 //!
 //! # The repair that is sent
 //!
