@@ -247,6 +247,10 @@ impl RelayReport {
         let [says] = from.at("Report.says").array()?;
         let number = u64::take(from.at("Report.number"))?;
         let text = Text::take(from.at("Report.text"))?;
+        // Only Apart has a text: a message has one form.
+        if says != APART && !text.is_empty() {
+            return Err(from.invalid());
+        }
         let says = match says {
             READY => RelaySays::Ready,
             UNDELIVERED => RelaySays::Undelivered,
@@ -297,6 +301,13 @@ mod tests {
             report(RelaySays::Joined),
             report(RelaySays::Replaced),
         ]
+    }
+
+    /// Found by a fuzzer.
+    #[test]
+    fn only_a_mirror_that_is_apart_has_a_text() {
+        let body = [REPORT, UNDELIVERED, 9, 0, 0, 0, 0, 0, 0, 0, 1, 0, b'x'];
+        assert!(RelayMessage::decode(&body).is_err());
     }
 
     #[test]
