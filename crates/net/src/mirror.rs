@@ -20,6 +20,7 @@ mod connection;
 mod datagrams;
 mod dial;
 mod frames;
+mod listener;
 mod relay;
 mod server;
 

@@ -216,6 +216,7 @@ impl World {
         let begin = Instant::now();
         while self.stub.number.load(Ordering::SeqCst) < group {
             assert!(begin.elapsed() < PATIENCE, "group {group} does not come");
+            // Polled: threads of the relay and of the mirror decide it.
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -424,6 +425,7 @@ fn another_run_waits_until_the_mirror_has_the_one_before() {
     let begin = Instant::now();
     while matches!(offer(), RelayAnswer::Undelivered(_)) {
         assert!(begin.elapsed() < PATIENCE, "the relay still has them");
+        // Polled: threads of the relay and of the mirror decide it.
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -442,7 +444,7 @@ fn a_mirror_that_takes_nothing_is_apart_until_it_does() {
     primary.wait_for(group, &RelaySays::Safe);
 }
 
-/// What leaves the relay and has no answer is not called sent for more than some seconds.
+/// Packets that leave the relay and have no answer count as sent for some seconds only.
 #[test]
 fn a_mirror_that_answers_nothing_is_apart_though_packets_leave() {
     let world = World::new(8);

@@ -3,25 +3,23 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused};
 use pelago_wire::mirror::{
     GroupPart, GroupState, Groups, MirrorSays, Mirrors, OfferRefused, PrimaryRun, Via,
 };
 use pelago_wire::relay::RelayMessage;
-use pelago_wire::{limits, version};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use pelago_wire::version;
+use rustls::ServerConnection;
 
 use super::FAILURE_LINGER;
 use super::datagrams::{IncomingReader, Port, Seals};
-use super::frames::{self, Frames, FramesError, Socket, Wait};
+use super::frames::{self, Frames, FramesError};
+use super::listener::{Listener, Serve};
 use super::relay::{Opener, RunKey};
 use crate::clients::list::ClientList;
 use crate::key::{PrivateKey, PublicKey};
@@ -29,8 +27,6 @@ use crate::log_limit::LogLimit;
 use crate::sessions::refused;
 use crate::tls;
 
-/// The pause after a connection that could not be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The time in which a primary may read the reason for which its connection ends.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -40,28 +36,16 @@ const RELAY_LINGER: Duration = Duration::from_secs(2);
 /// A server of mirrors, which primaries connect to. Dropping it ends their connections.
 pub struct MirrorServer {
     shared: Arc<Shared>,
-    listener: Arc<TcpListener>,
-    address: SocketAddr,
-    acceptor: Mutex<Option<JoinHandle<()>>>,
+    listener: Listener,
 }
 
 struct Shared {
     key: PrivateKey,
-    config: Arc<ServerConfig>,
     clients: Arc<ClientList>,
     mirrors: Arc<dyn Mirrors>,
     /// The UDP port; the reason for which there is none.
     datagrams: Result<Port, String>,
-    /// A leaf lock.
-    open: Mutex<Vec<OpenConnection>>,
-    has_ended: AtomicBool,
     log: Log,
-}
-
-/// A connection, and the thread that has it.
-struct OpenConnection {
-    stream: TcpStream,
-    thread: JoinHandle<()>,
 }
 
 /// The limits of log lines that primaries and strangers can cause.
@@ -120,8 +104,8 @@ impl MirrorServer {
     ) -> io::Result<Self> {
         let config = tls::server_config(key)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let listener = Arc::new(TcpListener::bind(address)?);
-        let address = listener.local_addr()?;
+        let socket = TcpListener::bind(address)?;
+        let address = socket.local_addr()?;
         let log = Log {
             began: LogLimit::new(),
             refused: LogLimit::new(),
@@ -133,51 +117,27 @@ impl MirrorServer {
             tracing::warn!(%error, %address, "mirrors get groups by TLS only: no UDP port");
             format!("the mirror has no UDP port {}: {error}", address.port())
         });
-        let open = Mutex::default();
-        let has_ended = AtomicBool::new(false);
         let key = key.clone();
-        let shared = Shared { key, config, clients, mirrors, datagrams, open, has_ended, log };
-        let shared = Arc::new(shared);
-        let accepting = Arc::clone(&listener);
-        let with = Arc::clone(&shared);
-        let acceptor = thread::Builder::new()
-            .name("mirror-accept".to_owned())
-            .spawn(move || with.accept(&accepting))?;
-        let acceptor = Mutex::new(Some(acceptor));
-        Ok(Self { shared, listener, address, acceptor })
+        let shared = Arc::new(Shared { key, clients, mirrors, datagrams, log });
+        let listener = Listener::start(socket, config, "mirror", &shared)?;
+        Ok(Self { shared, listener })
     }
 
     /// Returns the address, with the port that was chosen for port 0.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
     }
 
     /// Ends all connections and waits for their threads. A thread that carries out a group finishes
     /// it.
     pub fn stop(&self) {
-        self.shared.has_ended.store(true, Ordering::Release);
-        // The thread that waits for a connection gets an error.
-        let woken = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
-        if let Err(error) = woken {
-            tracing::debug!(%error, "the port of the mirrors was closed before");
-        }
-        let acceptor = self.acceptor.lock().take();
-        let open = std::mem::take(&mut *self.shared.open.lock());
-        for connection in &open {
-            // It may have ended.
-            let _closed = connection.stream.shutdown(Shutdown::Both);
-        }
-        // Ends the streams that would take datagrams after the end of their connections.
-        if let Ok(datagrams) = &self.shared.datagrams {
-            datagrams.stop();
-        }
-        let threads = acceptor.into_iter().chain(open.into_iter().map(|open| open.thread));
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the mirrors has panicked");
+        self.listener.stop(|| {
+            // Ends the streams that would take datagrams after the end of their connections.
+            if let Ok(datagrams) = &self.shared.datagrams {
+                datagrams.stop();
             }
-        }
+        });
     }
 }
 
@@ -189,67 +149,20 @@ impl Drop for MirrorServer {
 
 impl fmt::Debug for MirrorServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MirrorServer").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("MirrorServer").field("address", &self.address()).finish_non_exhaustive()
     }
 }
 
-impl Shared {
-    fn accept(self: &Arc<Self>, listener: &TcpListener) {
-        loop {
-            let accepted = listener.accept();
-            if self.has_ended.load(Ordering::Acquire) {
-                return;
-            }
-            let begun = accepted.and_then(|(stream, _)| self.begin(stream));
-            if let Err(error) = begun {
-                if let Some(left_out) = self.log.failed.admit() {
-                    tracing::error!(%error, left_out, "a connection of a primary was not taken");
-                }
-                // No descriptor or thread is free, and no event says when one is.
-                thread::sleep(ACCEPT_PAUSE);
-            }
-        }
-    }
-
-    /// Starts the thread of a connection, unless there are too many.
-    fn begin(self: &Arc<Self>, stream: TcpStream) -> io::Result<()> {
-        let mut open = self.open.lock();
-        open.retain(|connection| !connection.thread.is_finished());
-        if open.len() >= limits::MIRRORS {
-            return Err(io::Error::other("there are too many connections"));
-        }
-        let with = Arc::clone(self);
-        let own = stream.try_clone()?;
-        let thread =
-            thread::Builder::new().name("mirror".to_owned()).spawn(move || with.serve(own))?;
-        if self.has_ended.load(Ordering::Acquire) {
-            // `stop` has closed the connections that it has found, and this one is not among them.
-            stream.shutdown(Shutdown::Both)?;
-        }
-        open.push(OpenConnection { stream, thread });
-        Ok(())
-    }
-
-    fn serve(&self, stream: TcpStream) {
-        let deadline = Instant::now() + Duration::from_secs(limits::STRANGER_SECONDS);
-        let tls = tls::server_connection(Arc::clone(&self.config)).map_err(io::Error::other);
-        let socket = Socket::new(stream, Wait::Until(deadline));
-        let frames = tls.and_then(|tls| Ok(Frames::new(StreamOwned::new(tls, socket?))));
-        let mut frames = match frames {
-            Ok(frames) => frames,
-            Err(error) => {
-                if let Some(left_out) = self.log.failed.admit() {
-                    tracing::error!(%error, left_out, "a connection of a primary has no TLS");
-                }
-                return;
-            }
-        };
+impl Serve for Shared {
+    fn serve(&self, mut frames: Frames<ServerConnection>) {
         if let Err(ended) = self.talk(&mut frames) {
             let linger = self.end(&mut frames, ended);
             frames.close(linger);
         }
     }
+}
 
+impl Shared {
     /// Admits the primary, and takes groups until the connection ends.
     fn talk(&self, frames: &mut Frames<ServerConnection>) -> Result<(), Ended> {
         frames.shake_hands()?;
@@ -420,7 +333,7 @@ impl Shared {
     }
 }
 
-/// What the other end of a connection has offered.
+/// The offer of the other end of a connection.
 struct Offered {
     /// Its key: that of the primary, or of its relay.
     key: PublicKey,

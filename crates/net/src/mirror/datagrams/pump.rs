@@ -50,7 +50,7 @@ pub(super) struct Pump {
     /// The last error of the socket.
     error: Option<io::Error>,
     status: DatagramStatus,
-    /// What has left this machine, if a caller asks for that.
+    /// The datagrams that have left this machine, if a caller asks for them.
     departure: Option<Departure>,
 }
 

@@ -51,7 +51,7 @@ pub(super) struct State {
     pub(super) has_ended: bool,
 }
 
-/// What a primary was told last.
+/// The last reports to a primary.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     kept: u64,

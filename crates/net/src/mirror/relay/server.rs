@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused};
 use pelago_wire::relay::{RelayMessage, RelayOffer, RelayReport, RelaySays, RelaySpools};
 use pelago_wire::{limits, version};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::ServerConnection;
 
 use super::super::datagrams::{DatagramStatus, Datagrams, Waker};
-use super::super::frames::{Frames, Socket, Wait};
+use super::super::frames::Frames;
+use super::super::listener::{Listener, Serve};
 use super::courier::{Courier, datagrams_of};
 use super::primary::{self, IsAllowed};
 use super::route::Route;
@@ -27,17 +27,13 @@ use crate::log_limit::LogLimit;
 use crate::sessions::refused;
 use crate::tls;
 
-/// The pause after a connection that could not be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The time in which a primary may read the reason for which its connection ends.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// A relay. Dropping it ends its connections; what it keeps stays on disk.
 pub struct RelayServer {
     shared: Arc<Shared>,
-    listener: Arc<TcpListener>,
-    address: SocketAddr,
-    acceptor: Mutex<Option<JoinHandle<()>>>,
+    listener: Listener,
 }
 
 /// The status of the way of one volume through a relay.
@@ -47,7 +43,7 @@ pub struct RelayStatus {
     pub volume: [u8; 16],
     /// Its mirror, as `KEY@HOST:PORT`.
     pub mirror: String,
-    /// Whether the primary is connected.
+    /// True if the primary is connected.
     pub has_primary: bool,
     /// Bytes that the mirror does not have.
     pub bytes: u64,
@@ -63,14 +59,10 @@ pub struct RelayStatus {
 
 struct Shared {
     key: PrivateKey,
-    config: Arc<ServerConfig>,
     clients: Arc<ClientList>,
     spools: Arc<dyn RelaySpools>,
     /// Taken before the state of a route.
     routes: Mutex<BTreeMap<[u8; 16], Running>>,
-    /// A leaf lock.
-    open: Mutex<Vec<OpenConnection>>,
-    has_ended: AtomicBool,
     log: LogLimit,
 }
 
@@ -79,11 +71,6 @@ struct Running {
     route: Arc<Route>,
     datagrams: Datagrams,
     courier: JoinHandle<()>,
-}
-
-struct OpenConnection {
-    stream: TcpStream,
-    thread: JoinHandle<()>,
 }
 
 /// The answer to an offer.
@@ -108,34 +95,21 @@ impl RelayServer {
     ) -> io::Result<Self> {
         let config = tls::server_config(&key)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let listener = Arc::new(TcpListener::bind(address)?);
-        let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
-            key,
-            config,
-            clients,
-            spools,
-            routes: Mutex::default(),
-            open: Mutex::default(),
-            has_ended: AtomicBool::new(false),
-            log: LogLimit::new(),
-        });
+        let socket = TcpListener::bind(address)?;
+        let routes = Mutex::default();
+        let shared = Arc::new(Shared { key, clients, spools, routes, log: LogLimit::new() });
         for (volume, offer) in shared.spools.kept().map_err(io::Error::other)? {
             let running = shared.start_route(volume, &offer).map_err(io::Error::other)?;
             shared.routes.lock().insert(volume, running);
         }
-        let accepting = Arc::clone(&listener);
-        let with = Arc::clone(&shared);
-        let acceptor = thread::Builder::new()
-            .name("relay-accept".to_owned())
-            .spawn(move || with.accept(&accepting))?;
-        Ok(Self { shared, listener, address, acceptor: Mutex::new(Some(acceptor)) })
+        let listener = Listener::start(socket, config, "relay", &shared)?;
+        Ok(Self { shared, listener })
     }
 
     /// Returns the address, with the port that was chosen for port 0.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
     }
 
     /// Returns the status of each route, in the order of the volumes.
@@ -146,20 +120,7 @@ impl RelayServer {
 
     /// Ends all connections, and waits for their threads.
     pub fn stop(&self) {
-        self.shared.has_ended.store(true, Ordering::Release);
-        // The thread that waits for a connection gets an error.
-        let woken = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
-        if let Err(error) = woken {
-            tracing::debug!(%error, "the port of the relay was closed before");
-        }
-        let acceptor = self.acceptor.lock().take();
-        let open = std::mem::take(&mut *self.shared.open.lock());
-        for connection in &open {
-            // It may have ended.
-            let _closed = connection.stream.shutdown(Shutdown::Both);
-        }
-        let threads = acceptor.into_iter().chain(open.into_iter().map(|open| open.thread));
-        threads.for_each(join);
+        self.listener.stop(|| {});
         let routes = std::mem::take(&mut *self.shared.routes.lock());
         routes.values().for_each(|running| running.route.end());
         routes.into_values().for_each(|running| join(running.courier));
@@ -174,7 +135,7 @@ impl Drop for RelayServer {
 
 impl fmt::Debug for RelayServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RelayServer").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("RelayServer").field("address", &self.address()).finish_non_exhaustive()
     }
 }
 
@@ -195,57 +156,8 @@ impl Running {
     }
 }
 
-impl Shared {
-    fn accept(self: &Arc<Self>, listener: &TcpListener) {
-        loop {
-            let accepted = listener.accept();
-            if self.has_ended.load(Ordering::Acquire) {
-                return;
-            }
-            let begun = accepted.and_then(|(stream, _)| self.begin(stream));
-            if let Err(error) = begun {
-                if let Some(left_out) = self.log.admit() {
-                    tracing::error!(%error, left_out, "a connection of a primary was not taken");
-                }
-                // No descriptor or thread is free, and no event says when one is.
-                thread::sleep(ACCEPT_PAUSE);
-            }
-        }
-    }
-
-    /// Starts the thread of a connection, unless there are too many.
-    fn begin(self: &Arc<Self>, stream: TcpStream) -> io::Result<()> {
-        let mut open = self.open.lock();
-        open.retain(|connection| !connection.thread.is_finished());
-        if open.len() >= limits::MIRRORS {
-            return Err(io::Error::other("there are too many connections"));
-        }
-        let with = Arc::clone(self);
-        let own = stream.try_clone()?;
-        let thread =
-            thread::Builder::new().name("relay".to_owned()).spawn(move || with.serve(own))?;
-        if self.has_ended.load(Ordering::Acquire) {
-            // `stop` has closed the connections that it has found, and this one is not among them.
-            stream.shutdown(Shutdown::Both)?;
-        }
-        open.push(OpenConnection { stream, thread });
-        Ok(())
-    }
-
-    fn serve(&self, stream: TcpStream) {
-        let deadline = Instant::now() + Duration::from_secs(limits::STRANGER_SECONDS);
-        let tls = tls::server_connection(Arc::clone(&self.config)).map_err(io::Error::other);
-        let socket = Socket::new(stream, Wait::Until(deadline));
-        let frames = tls.and_then(|tls| Ok(Frames::new(StreamOwned::new(tls, socket?))));
-        let mut frames = match frames {
-            Ok(frames) => frames,
-            Err(error) => {
-                if let Some(left_out) = self.log.admit() {
-                    tracing::error!(%error, left_out, "a connection of a primary has no TLS");
-                }
-                return;
-            }
-        };
+impl Serve for Shared {
+    fn serve(&self, mut frames: Frames<ServerConnection>) {
         if let Err(why) = self.talk(&mut frames) {
             if let Some(left_out) = self.log.admit() {
                 tracing::info!(why, left_out, "a connection of a primary has ended");
@@ -257,7 +169,9 @@ impl Shared {
             frames.close(LINGER);
         }
     }
+}
 
+impl Shared {
     /// Admits the primary, and takes records until the connection ends.
     fn talk(&self, frames: &mut Frames<ServerConnection>) -> Result<(), String> {
         let io = |error: io::Error| error.to_string();
