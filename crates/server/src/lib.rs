@@ -18,7 +18,7 @@ pub use mirror::{
 };
 pub use mirrors::{
     Adopted, KeptChange, KeptChanges, ListenForReaders, MirrorError, MirrorStatus, MirrorStore,
-    OwnChange, Promoted, ReadableMirror, has_mirrors, kept_changes,
+    OwnChange, Promoted, ReadableMirror, has_mirrors, kept_changes, kept_count,
 };
 pub use ownership::OnLost;
 pub use pelago_data::{Passthrough, PassthroughStatus};

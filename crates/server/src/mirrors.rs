@@ -28,7 +28,7 @@ use slot::{Folders, Slot};
 
 pub use adopt::Adopted;
 pub use error::MirrorError;
-pub use kept::{KeptChange, KeptChanges, kept_changes};
+pub use kept::{KeptChange, KeptChanges, kept_changes, kept_count};
 pub use own_changes::OwnChange;
 pub use readers::{ListenForReaders, ReadableMirror};
 
@@ -76,7 +76,7 @@ pub struct MirrorStatus {
     /// The time at which that group was cut, by the clock of the primary; `None` if no group came
     /// since the start.
     pub cut: Option<Time>,
-    /// Whether the primary is connected.
+    /// True if the primary is connected, or its relay.
     pub is_connected: bool,
     /// The time since which that is so; `None`: since the start.
     pub since: Option<Time>,
@@ -245,7 +245,7 @@ impl MirrorStore {
                 MirrorRole::Mirror => {}
                 MirrorRole::Adopted if row.reign < reign => {}
                 MirrorRole::Adopted => return Err(MirrorError::SameReign { path, reign }.into()),
-                // Somebody has put the folder of a primary here, or its adoption was cut short.
+                // A person has put the folder of a primary here.
                 MirrorRole::Primary | MirrorRole::Replaced if row.reign < reign => {
                     return Err(MirrorError::WasPromoted { path, reign: row.reign }.into());
                 }

@@ -136,7 +136,10 @@ impl Mirror {
         if let Some(commit) = state.relay.queue.sent() {
             answers.extend(state.waits.sent(commit));
         }
-        for group in state.relay.queue.take_safe() {
+        let safe = state.relay.queue.take_safe();
+        // Callers that are held back need not wait for the next group commit.
+        let has_less = !safe.is_empty();
+        for group in safe {
             self.backlog.sent(group.bytes, group.since.elapsed());
             answers.extend(state.mirrored(&group));
         }
@@ -145,7 +148,9 @@ impl Mirror {
         for answer in answers {
             answer(Ok(()));
         }
-        self.tick();
+        if has_less {
+            self.tick();
+        }
     }
 }
 

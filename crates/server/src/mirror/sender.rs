@@ -49,7 +49,7 @@ pub(super) enum Followed {
     Again,
 }
 
-/// What the wait for a cut has brought.
+/// The end of a wait for a cut.
 enum Waited {
     Cut(Box<TakenCut>),
     /// The groups go another way from now on.

@@ -75,7 +75,7 @@ pub(super) struct Waits {
     queued: Commit,
     /// The newest one that it has with all that open files had in memory.
     queued_whole: Commit,
-    /// The newest group commit that somebody wants whole.
+    /// The newest group commit that a caller wants whole.
     wanted: Commit,
     /// The last group commit could not write all that open files had in memory.
     lacks_some: bool,
@@ -134,7 +134,7 @@ impl Waits {
         None
     }
 
-    /// Returns whether somebody waits until a change has left the relay.
+    /// Returns whether a caller waits until a change has left the relay.
     pub(super) fn await_sent(&self) -> bool {
         self.syncs.iter().any(|sync| sync.awaited == Awaited::Sent)
     }
@@ -172,7 +172,7 @@ impl Waits {
         self.is_cut_off = true;
     }
 
-    /// Records that somebody wants the mirror to have everything that was done before a group
+    /// Records that a caller wants the mirror to have everything that was done before a group
     /// commit.
     pub(super) fn want(&mut self, commit: Commit) {
         self.wanted = self.wanted.max(commit);
@@ -323,7 +323,7 @@ mod tests {
         waits.want(Commit(2));
         assert!(waits.want_cut() && waits.are_urgent());
         waits.queued(Commit(2), false);
-        assert!(waits.want_cut(), "somebody wants all of it");
+        assert!(waits.want_cut(), "a caller wants all of it");
         waits.queued(Commit(2), true);
         assert!(!waits.want_cut() && !waits.are_urgent());
         assert!(waits.sync(Commit(3), Awaited::Sent, nothing()).is_none());

@@ -4,19 +4,20 @@
 //! The folder is recovered, so that its rows say all that was done in it, and is moved beside the
 //! other mirrors. The first comparison brings what differs; before that is carried out, what only
 //! this folder has is kept. Each step is safe before the next one, so an adoption that was cut
-//! short is repeated; until then the server of mirrors takes nothing for this volume.
+//! short is repeated; until then the server of mirrors takes nothing for this volume, unless the
+//! folder was at its place already.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use pelago_store::folder::{Folder, FolderError};
-use pelago_store::rows::MirrorRow;
+use pelago_store::rows::{MirrorRole, MirrorRow};
 use pelago_store::volume::{Volume, VolumeId, set_not_primary};
 
 use super::error::MirrorError;
 use super::image::Image;
-use super::slot::Slot;
+use super::slot::{Slot, State};
 use super::{MirrorStore, kept, promoted};
 use crate::server::Server;
 
@@ -52,7 +53,7 @@ impl MirrorStore {
             self.expect_place(path, &target, volume)?;
         }
         promoted::begin_adoption(&self.folders.spool, volume)?;
-        // From now on it is served by nobody.
+        // From now on no server takes it.
         set_not_primary(opened.folder())?;
         drop(opened);
         let reign = self.settle_rows(path, volume)?;
@@ -123,6 +124,34 @@ impl MirrorStore {
         let reign = image.make_adopted()?;
         drop(image.close()?);
         Ok(reign)
+    }
+}
+
+impl Slot {
+    /// Completes an adoption that was cut short after the folder was at its place.
+    ///
+    /// # Errors
+    /// [`MirrorError::HalfAdopted`] if it was cut short before that: the folder may look like one
+    /// whose promotion was cut short.
+    pub(super) fn complete_adoption(&self, state: &State) -> Result<(), MirrorError> {
+        let spool = &self.folders.spool;
+        let Some(path) = promoted::begun_adoption(spool, self.volume)? else { return Ok(()) };
+        let row = match &state.image {
+            Some(image) => Some(image.own_row()?),
+            None => match Image::open(&self.path(), self.volume)? {
+                Some(image) => {
+                    let row = image.own_row()?;
+                    drop(image.close()?);
+                    Some(row)
+                }
+                None => None,
+            },
+        };
+        if row.is_none_or(|row| row.role != MirrorRole::Adopted) {
+            return Err(MirrorError::HalfAdopted { path });
+        }
+        promoted::remove(spool, self.volume)?;
+        promoted::end_adoption(spool, self.volume)
     }
 }
 

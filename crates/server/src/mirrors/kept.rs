@@ -28,7 +28,7 @@ use super::image::Image;
 use super::own_changes::{self, Own, OwnChange};
 use list::line_of;
 
-pub use list::{KeptChange, KeptChanges, kept_changes};
+pub use list::{KeptChange, KeptChanges, kept_changes, kept_count};
 
 mod list;
 
@@ -158,12 +158,18 @@ impl Keeper<'_> {
                 made.map_err(|error| failed("writing", folder.path(), error.into()))?;
                 Ok(Some(0))
             }
-            FileKind::Regular if rnode.bytes_at.is_none() => {
+            // Its bytes are at another office.
+            FileKind::Regular if rnode.bytes_at.is_some() => Ok(None),
+            FileKind::Regular => {
                 let file = folder.create_new(os(&name), MODE)?;
                 self.write(&file, &folder.path().join(os(&name)), rnode)?;
                 Ok(Some(rnode.size))
             }
-            _ => Ok(None),
+            FileKind::Directory
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice => Ok(None),
         }
     }
 

@@ -125,7 +125,21 @@ fn each_row(
                     visit(Differing { key, ours: ours.as_deref(), theirs })?;
                 }
             }
-            _ => {}
+            GroupPart::Offer { .. }
+            | GroupPart::Begin { .. }
+            | GroupPart::End { .. }
+            | GroupPart::Content { .. }
+            | GroupPart::Bytes { .. }
+            | GroupPart::Hole { .. }
+            | GroupPart::File { .. }
+            | GroupPart::Abort
+            | GroupPart::Compare(_)
+            | GroupPart::Contents(_)
+            | GroupPart::Blocks(_)
+            | GroupPart::Ping
+            | GroupPart::Datagrams
+            | GroupPart::RelayKey
+            | GroupPart::HandOver => {}
         }
     }
     Ok(())
@@ -341,7 +355,20 @@ fn differing_contents(
                     open = None;
                 }
             }
-            _ => {}
+            GroupPart::Offer { .. }
+            | GroupPart::Begin { .. }
+            | GroupPart::End { .. }
+            | GroupPart::Rows(_)
+            | GroupPart::Range { .. }
+            | GroupPart::File { .. }
+            | GroupPart::Abort
+            | GroupPart::Compare(_)
+            | GroupPart::Contents(_)
+            | GroupPart::Blocks(_)
+            | GroupPart::Ping
+            | GroupPart::Datagrams
+            | GroupPart::RelayKey
+            | GroupPart::HandOver => {}
         }
     }
     Ok(differing)
@@ -445,7 +472,11 @@ fn has_other_bytes(found: &Found, there: &There, ours: &Rnode, theirs: &Rnode) -
             let key = ours.generation.map(|generation| (ours.ino, generation));
             !is_alike || key.is_some_and(|key| there.differing.contains(&key))
         }
-        _ => false,
+        FileKind::Directory
+        | FileKind::Fifo
+        | FileKind::Socket
+        | FileKind::CharDevice
+        | FileKind::BlockDevice => false,
     }
 }
 

@@ -2,6 +2,7 @@
 //! says that the adoption of a folder has begun, so that its rows are no sign of a promotion.
 
 use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
 
 use pelago_store::folder::Folder;
 use pelago_store::spool::SpoolError;
@@ -60,15 +61,13 @@ pub(super) fn end_adoption(folder: &Folder, volume: VolumeId) -> Result<(), Mirr
     Ok(folder.sync()?)
 }
 
-/// Checks that no adoption was cut short.
-///
-/// # Errors
-/// [`MirrorError::HalfAdopted`].
-pub(super) fn expect_no_adoption(folder: &Folder, volume: VolumeId) -> Result<(), MirrorError> {
-    match folder.contains(&adopting(volume))? {
-        true => Err(MirrorError::HalfAdopted { path: folder.path().join(adopting(volume)) }),
-        false => Ok(()),
-    }
+/// Returns the path of the file that says that an adoption has begun, if it is there.
+pub(super) fn begun_adoption(
+    folder: &Folder,
+    volume: VolumeId,
+) -> Result<Option<PathBuf>, MirrorError> {
+    let name = adopting(volume);
+    Ok(folder.contains(&name)?.then(|| folder.path().join(name)))
 }
 
 fn adopting(volume: VolumeId) -> String {

@@ -22,7 +22,7 @@ impl Slot {
     pub(super) fn promote(&self, state: &mut State) -> Result<Promoted, MirrorError> {
         let volume = self.volume;
         let path = self.path();
-        promoted::expect_no_adoption(&self.folders.spool, volume)?;
+        self.complete_adoption(state)?;
         if let Some(reign) = promoted::read(&self.folders.spool, volume)? {
             return self.complete_promotion(reign);
         }
@@ -71,7 +71,7 @@ impl Slot {
     /// # Errors
     /// [`MirrorError`] if the folder cannot be served yet.
     pub(super) fn promoted_reign(&self, state: &mut State) -> Result<Option<u64>, MirrorError> {
-        promoted::expect_no_adoption(&self.folders.spool, self.volume)?;
+        self.complete_adoption(state)?;
         if let Some(reign) = promoted::read(&self.folders.spool, self.volume)? {
             return match self.complete_promotion(reign) {
                 Ok(_) | Err(MirrorError::Promoted { .. }) => Ok(Some(reign)),

@@ -172,6 +172,7 @@ impl Slot {
             if quiet.is_none_or(|quiet| quiet >= QUIET) && self.state.try_lock().is_some() {
                 return;
             }
+            // Polled: a connection ends in many ways, and seldom.
             std::thread::sleep(PATIENCE);
         }
     }
@@ -186,6 +187,7 @@ impl Slot {
             if Instant::now() >= deadline {
                 return Err(MirrorError::HasPrimary);
             }
+            // Polled: a connection ends in many ways, and seldom.
             std::thread::sleep(PATIENCE);
         }
         Ok(())

@@ -87,7 +87,7 @@ pub struct Options {
     /// only answers readers, and recovers and writes nothing.
     pub groups: Option<Arc<GroupGate>>,
     /// Whether the folder was the primary and becomes a mirror: it is opened although it is not the
-    /// primary, to recover it, and serves nobody.
+    /// primary, to recover it, and listens to no client.
     pub adopts: bool,
 }
 

@@ -90,7 +90,7 @@ fn a_handover_is_carried_out_although_its_question_or_its_answer_is_lost() {
     }
 }
 
-/// Nobody serves the volume until a person has looked at the mirror, which has everything.
+/// No server takes the volume until a person has looked at the mirror, which has everything.
 #[test]
 fn a_handover_that_nobody_answers_leaves_no_primary() {
     let pair = Pair::new();

@@ -448,6 +448,7 @@ fn stumble(seed: u64) {
                 put_at(&world.server, "large", offset, &[step as u8; 3000]);
             }
         }
+        // Not a wait for a condition: the moments are random.
         thread::sleep(Duration::from_millis(next(&mut random) % 60));
     }
     world.pair.decide(|_| Fate::Arrives);

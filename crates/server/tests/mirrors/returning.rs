@@ -484,8 +484,15 @@ fn an_adoption_that_was_cut_short_is_no_promotion() {
     assert!(matches!(opened, VolumeError::NotPrimary { .. }), "{opened:?}");
     store.adopt(&circle.returned()).unwrap();
     drop(store);
+    // Killed in the end, when nothing was left to do but to say so.
+    fs::write(spool.join(format!("{id}.promoted")), "1\n").unwrap();
+    fs::write(spool.join(format!("{id}.adopting")), "").unwrap();
     circle.bring_back(calm());
     expect_equal(&circle.pair.there(), &circle.returned());
+    assert!(fs::read_dir(&spool).unwrap().all(|entry| {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        !name.ends_with(".adopting") && !name.ends_with(".promoted")
+    }));
 }
 
 /// An adoption that was cut short is repeated, and what cannot be adopted says why.

@@ -29,6 +29,7 @@ fn wait(server: &Server) -> Verified {
             return verified;
         }
         assert!(begun.elapsed() < DEADLINE, "{verified:?}");
+        // Polled, as the command does.
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -70,6 +71,7 @@ fn a_mirror_that_is_equal_is_found_to_be_so_while_programs_write() {
             put(server, &format!("new {number}"), &[1; 50_000]);
         }
         while server.verified().unwrap().finished.is_none() {
+            // Polled, as the command does.
             thread::sleep(Duration::from_millis(5));
         }
         let verified = verify(server, false);
@@ -146,7 +148,7 @@ fn flip_byte(path: &Path) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Nobody can tell what a file has that cannot be read here. Others are compared, and groups go on.
+/// A file that cannot be read here is named, and not compared. Others are, and groups go on.
 #[test]
 fn a_file_that_cannot_be_read_at_home_is_named() {
     let pair = Pair::new();

@@ -221,15 +221,8 @@ impl Mirror {
     pub(in super::super) fn relay_is_overtaken(&self, number: u64) {
         let mut state = self.state.lock();
         state.relay.queue.set_safe(number);
-        let answers: Vec<_> = {
-            let groups = state.relay.queue.take_safe();
-            groups.iter().flat_map(|group| state.mirrored(group)).collect()
-        };
-        state.relay.queue.clear();
-        drop(state);
-        for answer in answers {
-            answer(Ok(()));
-        }
+        self.answer_relayed(state);
+        self.state.lock().relay.queue.clear();
     }
 
     /// Returns whether the mirror has everything that the relay has got.

@@ -17,7 +17,7 @@ pub(super) struct Tried {
     pub(super) row_key: Vec<u8>,
     /// The first block that is not compared yet.
     pub(super) first: u64,
-    /// How often it has changed meanwhile.
+    /// Number of tries during which it has changed.
     pub(super) changes: u32,
     /// How often the comparison has failed, of this file or of another one in the same slice.
     pub(super) failures: u32,

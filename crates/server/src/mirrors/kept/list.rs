@@ -1,5 +1,6 @@
 //! The list of what only a primary had that was replaced: a line of JSON for each change.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -116,6 +117,26 @@ fn change_of(line: &str) -> Option<KeptChange> {
     })
 }
 
+/// Returns the number of primaries that were replaced and became mirrors in the folder `dir` of a
+/// server of mirrors, and whose own changes are kept.
+///
+/// # Errors
+/// [`MirrorError`].
+pub fn kept_count(dir: &Path) -> Result<usize, MirrorError> {
+    let dir = Folder::open(dir)?;
+    if !dir.contains(KEPT)? {
+        return Ok(0);
+    }
+    let names = dir.open_folder(KEPT)?.entries()?;
+    Ok(names.iter().filter(|name| primary_of(name).is_some()).count())
+}
+
+/// Returns the volume and the reign of a primary whose changes are in a folder of this name.
+fn primary_of(name: &OsStr) -> Option<(VolumeId, u64)> {
+    let (volume, reign) = name.to_str()?.split_once('.')?;
+    Some((VolumeId::parse(volume)?, reign.parse().ok()?))
+}
+
 /// Returns what only primaries had that were replaced, and that became mirrors in the folder `dir`
 /// of a server of mirrors: the oldest reign of a volume first.
 ///
@@ -129,11 +150,7 @@ pub fn kept_changes(dir: &Path) -> Result<Vec<KeptChanges>, MirrorError> {
     let kept = dir.open_folder(KEPT)?;
     let mut found = Vec::new();
     for name in kept.entries()? {
-        let parsed = name.to_str().and_then(|name| {
-            let (volume, reign) = name.split_once('.')?;
-            Some((VolumeId::parse(volume)?, reign.parse().ok()?))
-        });
-        let Some((volume, reign)) = parsed else { continue };
+        let Some((volume, reign)) = primary_of(&name) else { continue };
         let folder = kept.open_folder(&name)?;
         let list = folder.open_file(LIST, OFlags::RDONLY)?;
         let changes = changes_of(list, &folder.path().join(LIST))?;
