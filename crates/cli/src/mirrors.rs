@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use pelago_net::mirror::MirrorServer;
-use pelago_server::{MirrorError, MirrorStore, Promoted, kept_changes};
+use pelago_server::{MirrorError, MirrorStore, Promoted, kept_count};
 use pelago_store::folder::Folder;
-use pelago_store::volume::{self, VolumeError, VolumeId};
+use pelago_store::volume::{VolumeError, VolumeId};
 
 use crate::control::{Control, ControlReply, Request};
 use crate::daemon::Events;
@@ -16,7 +16,7 @@ use crate::daemon::listening::{self, ALL_ADDRESSES, Listening};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::status_report::{MirrorReport, MirrorsReport};
 use crate::verbs::serving::Printing;
-use crate::{detach, file_sizes, locate, mirror_socket, output};
+use crate::{file_sizes, locate, mirror_socket};
 
 /// The mirrors that the control socket reports.
 struct Kept {
@@ -69,32 +69,21 @@ pub(crate) fn serve(
         dir: dir.to_owned(),
         listening: address.to_string(),
         mirrors: Vec::new(),
-        kept: 0,
+        kept: None,
     };
     let kept = Kept { store: Arc::clone(&store), report };
     let now = kept.report();
     let control = open_control(&folder, kept, &events)?;
-    if how.json {
-        output::print_json(&now.to_json())?;
-    } else {
-        output::print(&format!(
-            "{}next      `pelago key allow KEY -V {}` lets the server of a volume send here\n",
-            now.to_text(),
-            dir.display()
-        ))?;
-    }
-    if how.in_background {
-        detach::report_ready(volume::open_log(&folder)?)?;
-        events.wait(None, false, |text| tracing::info!("{text}"))?;
-    } else {
-        events.wait(None, false, output::print_error)?;
-    }
+    let text = format!(
+        "{}next      `pelago key allow KEY -V {}` lets the server of a volume send here\n",
+        now.to_text(),
+        dir.display()
+    );
+    how.until_stopped(&folder, events, &now.to_json(), &text)?;
     drop(control);
     drop(server);
     store.stop();
-    if !how.json && !how.in_background {
-        output::print("stopped   each mirror has a whole state of its volume\n")?;
-    }
+    how.last_line("stopped   each mirror has a whole state of its volume\n")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -157,7 +146,7 @@ impl Kept {
     fn report(&self) -> MirrorsReport {
         let mirrors = self.store.list().into_iter().map(MirrorReport::from).collect();
         // If they cannot be read, `pelago conflicts` says why.
-        let kept = kept_changes(&self.report.dir).map_or(1, |kept| kept.len() as u64);
+        let kept = kept_count(&self.report.dir).map(|count| count as u64).ok();
         MirrorsReport { mirrors, kept, ..self.report.clone() }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pelago_net::mirror::RelayServer;
 use pelago_store::folder::Folder;
 use pelago_store::relay_spool::SpoolFolder;
-use pelago_store::volume::{self, VolumeError};
+use pelago_store::volume::VolumeError;
 
 use crate::control::{Control, ControlReply, Request};
 use crate::daemon::Events;
@@ -16,7 +16,7 @@ use crate::daemon::listening::{self, ALL_ADDRESSES, Listening};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::status_report::{RelayReport, RelayedReport};
 use crate::verbs::serving::Printing;
-use crate::{detach, file_sizes, locate, output};
+use crate::{file_sizes, locate};
 
 /// The relay that the control socket reports.
 struct Reported {
@@ -63,26 +63,15 @@ pub(crate) fn serve(dir: &Path, listen: Option<&str>, how: Printing) -> Outcome<
     let reported = Reported { server: Arc::clone(&server), report };
     let now = reported.report();
     let control = open_control(&folder, reported, &events)?;
-    if how.json {
-        output::print_json(&now.to_json())?;
-    } else {
-        output::print(&format!(
-            "{}next      `pelago key allow KEY -V {}` lets the server of a volume send here\n",
-            now.to_text(),
-            dir.display()
-        ))?;
-    }
-    if how.in_background {
-        detach::report_ready(volume::open_log(&folder)?)?;
-        events.wait(None, false, |text| tracing::info!("{text}"))?;
-    } else {
-        events.wait(None, false, output::print_error)?;
-    }
+    let text = format!(
+        "{}next      `pelago key allow KEY -V {}` lets the server of a volume send here\n",
+        now.to_text(),
+        dir.display()
+    );
+    how.until_stopped(&folder, events, &now.to_json(), &text)?;
     drop(control);
     server.stop();
-    if !how.json && !how.in_background {
-        output::print("stopped   what the mirrors do not have is kept for the next start\n")?;
-    }
+    how.last_line("stopped   what the mirrors do not have is kept for the next start\n")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -116,7 +105,23 @@ fn open_control(folder: &Folder, reported: Reported, events: &Events) -> Outcome
             stop.stop();
             ControlReply::Unmounted(reported.report.dir.clone())
         }
-        _ => ControlReply::Failed("this process is a relay, and serves no volume".to_owned()),
+        Request::Promote { .. }
+        | Request::Invite { .. }
+        | Request::Sites
+        | Request::Leave
+        | Request::Conflicts { .. }
+        | Request::DropKept { .. }
+        | Request::Listen { .. }
+        | Request::Mirror { .. }
+        | Request::EndMirror
+        | Request::Credentials { .. }
+        | Request::Issue { .. }
+        | Request::WaitForMirror { .. }
+        | Request::MakeSafe
+        | Request::HandOver { .. }
+        | Request::Verify { .. } => {
+            ControlReply::Failed("this process is a relay, and serves no volume".to_owned())
+        }
     };
     Control::open(folder, Arc::new(handler)).map_err(|error| {
         Failure::new(Exit::Failed, RelayError::Control(error))

@@ -23,8 +23,8 @@ pub(crate) struct MirrorsReport {
     /// The mirrors.
     pub(crate) mirrors: Vec<MirrorReport>,
     /// The number of primaries that were replaced and became mirrors here, whose own changes are
-    /// kept.
-    pub(crate) kept: u64,
+    /// kept; `None` if that cannot be read.
+    pub(crate) kept: Option<u64>,
 }
 
 /// A mirror.
@@ -90,7 +90,7 @@ impl MirrorsReport {
         let mut lines = format!("mirrors   {dir} (process {pid})\nlistening {address}\n");
         let now = clock::now().seconds;
         lines.extend(self.mirrors.iter().map(|mirror| mirror.line(now)));
-        if self.kept > 0 {
+        if self.kept != Some(0) {
             lines.push_str(&format!(
                 "kept      what only a replaced primary had: `pelago conflicts -V {dir}`\n"
             ));
@@ -106,7 +106,7 @@ impl MirrorsReport {
             dir: "/m".into(),
             listening: "key@host:1".to_owned(),
             mirrors: vec![MirrorReport::sample()],
-            kept: 2,
+            kept: Some(2),
         }
     }
 }
@@ -123,7 +123,7 @@ impl FromJson for MirrorsReport {
             dir: PathBuf::from_json(&value["dir"])?,
             listening: String::from_json(&value["listening"])?,
             mirrors: mirrors.iter().map(MirrorReport::from_json).collect::<Option<_>>()?,
-            kept: value["kept"].as_u64().unwrap_or(0),
+            kept: value["kept"].as_u64(),
         })
     }
 }

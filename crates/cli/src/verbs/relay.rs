@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::serving::ServingArgs;
+use super::serving::ProcessArgs;
 use crate::failure::Outcome;
 use crate::{locate, relay};
 
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long)]
     detach: bool,
     #[command(flatten)]
-    serving: ServingArgs,
+    process: ProcessArgs,
     /// Print one JSON object when the relay listens
     #[arg(long)]
     pub(crate) json: bool,
@@ -39,8 +39,8 @@ pub(crate) struct Args {
 /// Passes changes on until it is stopped.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let dir = locate::absolute(&args.dir)?;
-    if let Some(code) = args.serving.begin(args.detach)? {
+    if let Some(code) = args.process.begin(args.detach)? {
         return Ok(code);
     }
-    relay::serve(&dir, args.listen.as_deref(), args.serving.printing(args.json))
+    relay::serve(&dir, args.listen.as_deref(), args.process.printing(args.json))
 }

@@ -1,9 +1,13 @@
-//! Options and the start that all verbs share which serve until they are stopped.
+//! Options, start and end that the verbs share which serve until they are stopped.
 
 use std::process::ExitCode;
 
+use pelago_store::folder::Folder;
+use pelago_store::volume;
 use pelago_wire::limits;
+use serde_json::Value;
 
+use crate::daemon::Events;
 use crate::failure::Outcome;
 use crate::{detach, log, output, size};
 
@@ -14,10 +18,17 @@ pub(super) struct ServingArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
     pub(super) memory: u64,
     #[command(flatten)]
+    process: ProcessArgs,
+}
+
+/// The options of each process that serves, with or without a volume.
+#[derive(Debug, clap::Args)]
+pub(super) struct ProcessArgs {
+    #[command(flatten)]
     log: log::LogArgs,
     /// Be the background process of `--detach`
     #[arg(long, hide = true)]
-    pub(super) in_background: bool,
+    in_background: bool,
 }
 
 /// The format and the destination of what a process prints.
@@ -28,6 +39,17 @@ pub(crate) struct Printing {
 }
 
 impl ServingArgs {
+    /// Begins the log, as [`ProcessArgs::begin`] does.
+    pub(super) fn begin(&self, detach: bool) -> Outcome<Option<ExitCode>> {
+        self.process.begin(detach)
+    }
+
+    pub(super) const fn printing(&self, json: bool) -> Printing {
+        self.process.printing(json)
+    }
+}
+
+impl ProcessArgs {
     /// Begins the log, as the process in the foreground or as that in the background. If `detach`
     /// asks for the latter, starts it and returns its exit code: this process is to end then.
     pub(super) fn begin(&self, detach: bool) -> Outcome<Option<ExitCode>> {
@@ -43,6 +65,36 @@ impl ServingArgs {
 
     pub(super) const fn printing(&self, json: bool) -> Printing {
         Printing { json, in_background: self.in_background }
+    }
+}
+
+impl Printing {
+    /// Prints that a process has started which serves no volume, as one of both, and waits until it
+    /// is to stop. Its log is in `folder`.
+    pub(crate) fn until_stopped(
+        self,
+        folder: &Folder,
+        events: Events,
+        json: &Value,
+        text: &str,
+    ) -> Outcome<()> {
+        match self.json {
+            true => output::print_json(json)?,
+            false => output::print(text)?,
+        }
+        if !self.in_background {
+            return events.wait(None, false, output::print_error);
+        }
+        detach::report_ready(volume::open_log(folder)?)?;
+        events.wait(None, false, |text| tracing::info!("{text}"))
+    }
+
+    /// Prints a last line to a person who waits for it.
+    pub(crate) fn last_line(self, line: &str) -> Outcome<()> {
+        match self.json || self.in_background {
+            true => Ok(()),
+            false => output::print(line),
+        }
     }
 }
 

@@ -565,7 +565,7 @@ fn a_mirror_gets_its_groups_in_datagrams() {
     sites.logs_are_quiet();
 }
 
-/// What was taken back is at the mirror when the command ends, or it says so.
+/// A revocation is at the mirror when the command ends, or the command says that it is not.
 #[test]
 fn a_revocation_is_at_the_mirror_or_a_line_says_that_it_is_not() {
     const NOT_YET: &str = "not yet   at the mirror";
