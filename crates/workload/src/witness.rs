@@ -20,6 +20,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
+pub(crate) use run::is_death;
 pub use run::{RunSummary, run};
 pub use verify::{VerifyReport, verify};
 

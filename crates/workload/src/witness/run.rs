@@ -163,7 +163,7 @@ impl Worker<'_> {
 }
 
 /// Returns whether a program gets this error after the process of a mount has ended.
-const fn is_death(errno: Errno) -> bool {
+pub(crate) const fn is_death(errno: Errno) -> bool {
     matches!(
         errno,
         Errno::NOTCONN
