@@ -74,6 +74,12 @@ const VERBS: &[Verb] = &[
         run: rounds::crash,
     },
     Verb {
+        name: "disaster",
+        arguments: "[ROUNDS]",
+        does: "loses a site in 1000 rounds, not 20, and looks at its mirror; as root",
+        run: rounds::disaster,
+    },
+    Verb {
         name: "loss",
         arguments: "[MOMENTS] | --errors [SEED [WITHIN] | CASE]",
         does: "cuts the power at 500 seeded moments, not 60; --errors: fails each call to the disk",

@@ -1,5 +1,5 @@
-//! `crash`, `loss`, `soak` and `strangers`: tests with more rounds, or longer ones, than `test` has
-//! time for.
+//! `crash`, `disaster`, `loss`, `soak` and `strangers`: tests with more rounds, or longer ones,
+//! than `test` has time for.
 
 mod faults;
 
@@ -36,6 +36,9 @@ const LOSS: Rounds = Rounds {
     default: 500,
     unit: "moments",
 };
+
+const DISASTER: Rounds =
+    Rounds { variable: "PELAGO_DISASTER_ROUNDS", test: "disaster", default: 1_000, ..CRASH };
 
 const STRANGERS: Rounds = Rounds {
     package: "pelago-cli",
@@ -97,6 +100,12 @@ pub(crate) fn crash(arguments: &[String]) -> VerbResult {
         [far, rest @ ..] if far == "--far" => run(&FAR, rest),
         _ => run(&CRASH, arguments),
     }
+}
+
+/// Has writers work on a volume with a mirror, cuts the line and kills the primary in each round;
+/// the mirror has all that was promised. `PELAGO_DISASTER_SEED` repeats a round.
+pub(crate) fn disaster(arguments: &[String]) -> VerbResult {
+    run(&DISASTER, arguments)
 }
 
 /// Cuts the power below a server at this number of seeded moments, or fails each call to the disk.

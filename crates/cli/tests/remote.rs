@@ -4,6 +4,8 @@
 
 #[path = "coherence/main.rs"]
 mod coherence;
+#[path = "disaster/main.rs"]
+mod disaster;
 #[path = "far/main.rs"]
 mod far;
 mod far_crash;

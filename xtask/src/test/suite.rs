@@ -40,6 +40,7 @@ struct Slow {
 
 const SLOW: &[Slow] = &[
     Slow { target: "crash", last: 25, budget: 60, why: "rounds of kill -9 under load" },
+    Slow { target: "disaster", last: 52, budget: 60, why: "sites that are lost under load" },
     Slow {
         target: "far",
         last: 227,
@@ -107,7 +108,7 @@ const SLOW: &[Slow] = &[
 
 /// Targets whose failures are final: a loss of data may show once in many rounds, and a second run
 /// without it would hide it.
-const FINAL: &[&str] = &["crash", "far_crash", "faults", "loss", "power", "soak"];
+const FINAL: &[&str] = &["crash", "disaster", "far_crash", "faults", "loss", "power", "soak"];
 
 /// Test binaries with several suites, one for each module at the top. To link a binary takes longer
 /// than to compile most suites. Each suite still runs in a process of its own, with its own limit.

@@ -24,9 +24,14 @@ impl Line {
     /// Returns a line of these properties ([`Shapes::set`]); `None` if this machine cannot have
     /// one.
     pub(crate) fn new(words: &[&str]) -> Option<Self> {
+        Self::seeded(words, 1)
+    }
+
+    /// Does the same as [`Self::new`]; the seed decides which packets are lost.
+    pub(crate) fn seeded(words: &[&str], seed: u64) -> Option<Self> {
         let mut shapes = Shapes::default();
         words.iter().for_each(|word| shapes.set(word).unwrap());
-        let mut link = match SlowLink::open(shapes, 1) {
+        let mut link = match SlowLink::open(shapes, seed) {
             Ok(link) => link,
             Err(why) => {
                 println!("skipped: not here: no line between namespaces: {why}");
@@ -34,7 +39,7 @@ impl Line {
             }
         };
         let ends = link.describe();
-        let (read, written) = rustix::pipe::pipe().unwrap();
+        let (read, written) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         let run = move || link.run(read, io::sink()).unwrap();
         let carries = thread::Builder::new().name("line".to_owned()).spawn(run).unwrap();
         Some(Self { ends, commands: Some(File::from(written)), carries: Some(carries) })
