@@ -11,6 +11,7 @@ mod find_rivals;
 mod kit;
 mod link;
 mod memory;
+mod mirror;
 mod rivals;
 mod small;
 
@@ -22,13 +23,14 @@ use pelago_testbed::VerbResult;
 type Laboratory = fn(&[String]) -> VerbResult;
 
 /// The verbs. `cargo xtask` lists their arguments.
-const VERBS: [(&str, Laboratory); 8] = [
+const VERBS: [(&str, Laboratory); 9] = [
     ("bystander", bystander::run),
     ("circus", circus::run),
     ("contend", contend::run),
     ("find-rivals", find_rivals::run),
     ("link", link::run),
     ("memory", memory::run),
+    ("mirror", mirror::run),
     ("rivals", rivals::run),
     ("small", small::run),
 ];

@@ -164,6 +164,12 @@ const VERBS: &[Verb] = &[
         run: |words| lab::run("memory", words),
     },
     Verb {
+        name: "mirror",
+        arguments: "costs [ROUNDS [STEP]] | files [FILES] | large [MIB]",
+        does: "measures what a mirror costs, and comparing a million files or 10 GiB; as root",
+        run: |words| lab::run("mirror", words),
+    },
+    Verb {
         name: "small",
         arguments: "[FILES]",
         does: "works in three mounts and another office, each process in 64 MiB of memory; as root",
