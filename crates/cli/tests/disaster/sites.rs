@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use tempfile::TempDir;
 
 use super::WRITERS;
-use super::round::{LEVELS, LineCut, Round, SURVIVING};
+use super::round::{LineCut, Relay, Round};
 use crate::harness::program::{run, until, wait};
 use crate::harness::volume::{detach_all, folder};
 use crate::machines::lab::{kill, pid_of};
@@ -49,9 +49,28 @@ impl Sites {
         let key = sites.home.types("pelago key show -V ~/pelago").out;
         sites.there.types(&format!("pelago key allow {} -V ~/mirrors", key.trim()));
         let key = sites.there.types("pelago key show -V ~/mirrors").out;
-        sites.home.types(&format!("pelago site mirror {}@{at} -V ~/pelago", key.trim()));
+        let peer = format!("{}@{at}", key.trim());
+        let through = if round.relay == Relay::None { String::new() } else { sites.relay() };
+        sites.home.types(&format!("pelago site mirror {peer}{through} -V ~/pelago"));
         sites.home.types("pelago wait ~/pelago/files --level remote --timeout 60");
+        if round.relay != Relay::None {
+            until("changes go through the relay", || {
+                let status = sites.home.types("pelago status ~/pelago --json --timeout 100");
+                status.json()["mirror"]["relay"]["used"] == true
+            });
+        }
         Some(sites)
+    }
+
+    /// Starts a relay at the primary's site. Returns the option that uses it.
+    fn relay(&self) -> String {
+        let at = format!("{}:7443", self.home.address);
+        self.home.types(&format!("pelago relay ~/relay --listen {at} --detach"));
+        self.served(&self.home, "~/relay");
+        self.home.types("pelago key allow $(pelago key show -V ~/pelago) -V ~/relay");
+        let key = self.home.types("pelago key show -V ~/relay").out;
+        self.there.types(&format!("pelago key allow {} -V ~/mirrors", key.trim()));
+        format!(" --relay {}@{at}", key.trim())
     }
 
     /// Notes the process that serves a folder of a machine.
@@ -63,8 +82,9 @@ impl Sites {
     /// the steps, and whether the mirror was cut off while syncs go on then.
     pub(super) fn suffer(&self, round: &Round) -> Result<(Fates, bool), String> {
         let primary = server_of(&self.home, "~/pelago");
+        let relay = (round.relay == Relay::Lost).then(|| server_of(&self.home, "~/relay"));
         let book = self.root.join("ledger");
-        let mut writers = self.start(&book, round.seed);
+        let mut writers = self.start(&book, round);
         until("the writers work", || {
             writers.try_wait().unwrap().is_some() || book.metadata().is_ok_and(|it| it.len() > 999)
         });
@@ -77,6 +97,9 @@ impl Sites {
         }
         thread::sleep(round.alone);
         kill(primary);
+        if let Some(relay) = relay {
+            kill(relay);
+        }
         self.line.tell("cut=1");
         if wait(&mut writers) != Some(0) {
             let said = fs::read_to_string(said(&book)).unwrap_or_default();
@@ -85,7 +108,14 @@ impl Sites {
         let log = fs::read_to_string(self.home.home.join("pelago/log")).unwrap();
         let went_on = !round.waits && log.contains("the mirror is cut off");
         // Then what they were told was no more than that it is safe here.
-        let surviving = if went_on { &[] } else { SURVIVING };
+        let surviving = if went_on { &[] } else { round.surviving() };
+        if round.relay == Relay::Left {
+            self.line.tell("cut=0");
+            until("the relay has sent all", || {
+                let status = self.home.types("pelago status ~/relay --json").json();
+                status["volumes"][0]["groups"] == 0
+            });
+        }
         let image = self.promote()?;
         let fates = ledger::verify(&image.join("files"), &book, round.seed, surviving)
             .map_err(|error| format!("{error:?}"))?;
@@ -97,12 +127,13 @@ impl Sites {
         Err(format!("{fates}\nthe ledger, the logs and the files are in {}", kept.display()))
     }
 
-    fn start(&self, book: &Path, seed: u64) -> Child {
+    fn start(&self, book: &Path, round: &Round) -> Child {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "disaster::as_writers", "--nocapture"]);
         let root = self.home.home.join("pelago/files");
-        let told = [&root.display().to_string(), &book.display().to_string(), &seed.to_string()];
-        let levels = LEVELS.join("\n");
+        let told =
+            [&root.display().to_string(), &book.display().to_string(), &round.seed.to_string()];
+        let levels = round.levels().join("\n");
         command.env(WRITERS, format!("{}\n{}\n{}\n{levels}", told[0], told[1], told[2]));
         let out = File::create(said(book)).unwrap();
         let err = out.try_clone().unwrap();
