@@ -20,7 +20,7 @@ use history::{History, Instant};
 use world::{Pace, Program, World, mounted, see};
 
 mod history;
-mod world;
+pub(crate) mod world;
 
 /// Seeded moments, unless told otherwise.
 const MOMENTS: usize = 60;

@@ -29,12 +29,15 @@ use primary::{CUT, Primary, State, changes, group, put, read, send, send_all, st
 
 mod handover;
 mod pair;
+mod power;
 mod primary;
+mod program;
 mod readers;
 mod reading;
 mod relayed;
 mod resync;
 mod returning;
+mod seeds;
 mod verifying;
 
 const RUN: [u8; 16] = [7; 16];
