@@ -301,6 +301,16 @@ impl Primary {
         }
     }
 
+    /// Waits for the report that the mirror has this group, or a later one.
+    fn wait_for_safe(&self, group: u64) {
+        loop {
+            let report = self.reports.recv_timeout(PATIENCE).unwrap().unwrap();
+            if matches!(report.says, RelaySays::Safe(_)) && report.number >= group {
+                return;
+            }
+        }
+    }
+
     /// Waits for a report of this group, or of a later one.
     fn wait_for(&self, group: u64, says: &RelaySays) {
         loop {
@@ -326,7 +336,7 @@ fn groups_pass_a_relay_in_order() {
                 primary.wait_for(group, &RelaySays::Sent);
             }
         }
-        primary.wait_for(4, &RelaySays::Safe);
+        primary.wait_for_safe(4);
         assert_eq!(*world.stub.taken.lock(), primary.sent, "{repair:?}");
     }
 }
@@ -338,7 +348,7 @@ fn groups_that_nobody_waits_for_arrive() {
     let mut primary = world.connect(RelayRepair::Auto, 0, 0);
     for _ in 0..20 {
         let group = primary.group(1, 700, false);
-        primary.wait_for(group, &RelaySays::Safe);
+        primary.wait_for_safe(group);
     }
     let status = world.relay.as_ref().unwrap().list().pop().unwrap();
     assert_eq!((status.groups, status.safe, status.has_primary), (0, 20, true));
@@ -382,7 +392,7 @@ fn a_relay_that_was_restarted_sends_on() {
     assert_eq!(*world.stub.taken.lock(), sent, "the group that was begun is none");
     let mut primary = world.connect(RelayRepair::Auto, 3, records);
     let group = primary.group(1, 100, true);
-    primary.wait_for(group, &RelaySays::Safe);
+    primary.wait_for_safe(group);
 }
 
 /// Whatever the relay calls sent is at the mirror, though relay and primary are lost in that moment
@@ -441,7 +451,7 @@ fn a_mirror_that_takes_nothing_is_apart_until_it_does() {
     assert!(waited >= Duration::from_secs(2) && waited < Duration::from_secs(6), "{waited:?}");
     world.stub.is_away.store(false, Ordering::SeqCst);
     primary.wait_for(0, &RelaySays::Joined);
-    primary.wait_for(group, &RelaySays::Safe);
+    primary.wait_for_safe(group);
 }
 
 /// Packets that leave the relay and have no answer count as sent for some seconds only.
@@ -450,7 +460,7 @@ fn a_mirror_that_answers_nothing_is_apart_though_packets_leave() {
     let world = World::new(8);
     let primary = &mut world.connect(RelayRepair::Auto, 0, 0);
     let group = primary.group(1, 100, true);
-    primary.wait_for(group, &RelaySays::Safe);
+    primary.wait_for_safe(group);
     world.stub.is_silent.store(true, Ordering::SeqCst);
     let begin = Instant::now();
     let group = primary.group(1, 100, true);
@@ -459,7 +469,7 @@ fn a_mirror_that_answers_nothing_is_apart_though_packets_leave() {
     assert!(why.contains("takes nothing for 3 s"), "{why}");
     assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
     world.stub.is_silent.store(false, Ordering::SeqCst);
-    primary.wait_for(group, &RelaySays::Safe);
+    primary.wait_for_safe(group);
 }
 
 #[test]
@@ -475,4 +485,27 @@ fn a_relay_says_whom_it_knows_and_a_mirror_that_was_promoted_gets_nothing() {
     let mut primary = world.begin(offered, 0, 0);
     primary.group(1, 10, true);
     primary.wait_for(9, &RelaySays::Replaced);
+}
+
+/// A relay that says what the mirror has not said.
+#[test]
+fn a_relay_cannot_speak_for_the_mirror() {
+    let world = World::new(9);
+    let offer = world.offer(RelayRepair::Off);
+    let offered = world.offer_to_relay(&primary_key(), &offer).map(ready).unwrap();
+    let mut primary = world.begin(offered, 0, 0);
+    let group = primary.group(1, 10, true);
+    primary.wait_for_safe(group);
+    // For a primary with another key, the proofs of the mirror are as good as invented ones.
+    let offered = world.offer_to_relay(&primary_key(), &offer).map(ready).unwrap();
+    let liar = World { run_key: [0; 32], ..world };
+    let primary = liar.begin(offered, group, 0);
+    let ended = loop {
+        match primary.reports.recv_timeout(PATIENCE).unwrap() {
+            Ok(report) => assert!(!matches!(report.says, RelaySays::Safe(_))),
+            Err(error) => break error,
+        }
+    };
+    let says = ended.to_string();
+    assert!(says.contains("has group 1, and the mirror has not proven it"), "{says}");
 }

@@ -171,6 +171,10 @@ pub enum GroupPart {
     RelayKey,
 }
 
+/// The proof of a mirror that it has a group: HMAC-SHA-256 of the group's number, with a key that
+/// the primary has and its relay has not.
+pub type GroupProof = [u8; 32];
+
 /// A message of the mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupState {
@@ -206,6 +210,10 @@ pub enum MirrorSays {
     NoDatagrams(String),
     /// The answer to [`GroupPart::RelayKey`].
     RelayKey([u8; 32]),
+    /// To a relay, in the place of [`MirrorSays::Safe`], and of [`MirrorSays::Ready`] if the state
+    /// is of the run that it offers: the group is on stable storage here, and this proves it to the
+    /// primary.
+    Proof(GroupProof),
 }
 
 const OFFER: u8 = 0;
@@ -235,6 +243,7 @@ const PROMOTED: u8 = 5;
 const TAKES_DATAGRAMS: u8 = 6;
 const NO_DATAGRAMS: u8 = 7;
 const GIVES_RELAY_KEY: u8 = 8;
+const PROOF: u8 = 9;
 
 /// The greatest part: a row beside as many others as fit, or bytes with their offset.
 const MOST_PART: usize = 1 + limits::GROUP_BYTES + 7 + limits::ROW_KEY_BYTES + limits::ROW_BYTES;
@@ -475,6 +484,7 @@ impl GroupState {
             MirrorSays::Failed(text) => (FAILED, text.as_str()),
             MirrorSays::Differ(_) => (DIFFER, ""),
             MirrorSays::RelayKey(_) => (GIVES_RELAY_KEY, ""),
+            MirrorSays::Proof(_) => (PROOF, ""),
         };
         out.push(number);
         out.extend_from_slice(&self.reign.to_le_bytes());
@@ -485,8 +495,8 @@ impl GroupState {
         if let MirrorSays::Differ(differ) = &self.says {
             compare::put_bits(differ, &mut out);
         }
-        if let MirrorSays::RelayKey(key) = &self.says {
-            out.extend_from_slice(key);
+        if let MirrorSays::RelayKey(bytes) | MirrorSays::Proof(bytes) = &self.says {
+            out.extend_from_slice(bytes);
         }
         out
     }
@@ -512,6 +522,7 @@ impl GroupState {
             FAILED => MirrorSays::Failed(text),
             DIFFER => MirrorSays::Differ(compare::take_bits(from.at("GroupState.differ"))?),
             GIVES_RELAY_KEY => MirrorSays::RelayKey(from.at("GroupState.key").array()?),
+            PROOF => MirrorSays::Proof(from.at("GroupState.proof").array()?),
             number => return Err(from.at("GroupState.says").unknown(number.into())),
         };
         from.finish("GroupState")?;
@@ -720,6 +731,7 @@ mod tests {
             MirrorSays::Differ(vec![true, false, false, false, false, false, false, false, true]),
             MirrorSays::Differ(Vec::new()),
             MirrorSays::RelayKey([6; 32]),
+            MirrorSays::Proof([7; 32]),
         ] {
             let state = GroupState { reign: 1, run: [9; 16], number: 4, says };
             let body = state.encode();

@@ -10,7 +10,7 @@ use crate::codec::field::{Field, Reader};
 use crate::codec::fields::Text;
 use crate::error::{Code, Error};
 use crate::limits;
-use crate::mirror::PrimaryRun;
+use crate::mirror::{GroupProof, PrimaryRun};
 
 pub use link::{OfferedRelay, OnReport, RelayAnswer, RelayLink};
 pub use spool::{KeptRecord, RelaySpool, RelaySpools, SpoolPlace};
@@ -93,8 +93,8 @@ pub enum RelaySays {
     /// The kernel of the relay has sent each data packet of this group, and of every earlier group
     /// that the mirror does not have, and as many repair packets of each block as a waiter needs.
     Sent,
-    /// The mirror has this group on stable storage.
-    Safe,
+    /// The mirror has this group on stable storage, and proves it.
+    Safe(GroupProof),
     /// The mirror does not take groups now, for this reason (for people).
     Apart(String),
     /// The mirror takes groups again.
@@ -233,14 +233,18 @@ impl RelayReport {
             RelaySays::Undelivered => (UNDELIVERED, ""),
             RelaySays::Kept => (KEPT, ""),
             RelaySays::Sent => (SENT, ""),
-            RelaySays::Safe => (SAFE, ""),
+            RelaySays::Safe(_) => (SAFE, ""),
             RelaySays::Apart(text) => (APART, text.as_str()),
             RelaySays::Joined => (JOINED, ""),
             RelaySays::Replaced => (REPLACED, ""),
         };
         out.push(number);
         u64::put(&self.number, out)?;
-        Text::put(&text.to_owned(), out)
+        Text::put(&text.to_owned(), out)?;
+        if let RelaySays::Safe(proof) = &self.says {
+            out.extend_from_slice(proof);
+        }
+        Ok(())
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -256,7 +260,7 @@ impl RelayReport {
             UNDELIVERED => RelaySays::Undelivered,
             KEPT => RelaySays::Kept,
             SENT => RelaySays::Sent,
-            SAFE => RelaySays::Safe,
+            SAFE => RelaySays::Safe(from.at("Report.proof").array()?),
             APART => RelaySays::Apart(text),
             JOINED => RelaySays::Joined,
             REPLACED => RelaySays::Replaced,
@@ -296,7 +300,7 @@ mod tests {
             report(RelaySays::Undelivered),
             report(RelaySays::Kept),
             report(RelaySays::Sent),
-            report(RelaySays::Safe),
+            report(RelaySays::Safe([8; 32])),
             report(RelaySays::Apart("the link is cut".to_owned())),
             report(RelaySays::Joined),
             report(RelaySays::Replaced),

@@ -145,7 +145,8 @@ impl MirrorConnection {
             | MirrorSays::Failed(_)
             | MirrorSays::Differ(_)
             | MirrorSays::Promoted
-            | MirrorSays::RelayKey(_) => {
+            | MirrorSays::RelayKey(_)
+            | MirrorSays::Proof(_) => {
                 Err(LinkError::Lost("the mirror gives another answer".to_owned()))
             }
         }
@@ -275,6 +276,9 @@ fn offer(
     match frames.receive().map_err(|error| dial::broken(WHO, error))? {
         (FrameKind::GroupState, body) => match GroupState::decode(&body) {
             Ok(state) if state.says == MirrorSays::Ready => Ok(state),
+            Ok(state) if role == Hello::RELAY && matches!(state.says, MirrorSays::Proof(_)) => {
+                Ok(state)
+            }
             Ok(_) => Err(LinkError::Lost("the mirror gives another answer".to_owned())),
             Err(error) => Err(LinkError::Lost(error.to_string())),
         },

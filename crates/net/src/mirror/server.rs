@@ -183,13 +183,16 @@ impl Shared {
         if let Some(left_out) = self.log.began.admit() {
             tracing::info!(%key, reign, left_out, "the primary of a mirror is connected");
         }
-        frames.send(FrameKind::GroupState, &groups.ready().encode())?;
-        frames.flush()?;
         let sealed = match via {
             Via::Primary => None,
             Via::Relay => Some(Opener::new(self.run_key(volume, reign, run)?)),
         };
         let primary = Offered { key, volume, reign, run, sealed };
+        let ready = groups.ready();
+        let is_of_run = (ready.reign, ready.run) == (reign, run);
+        let ready = if is_of_run { primary.proven(ready)? } else { ready };
+        frames.send(FrameKind::GroupState, &ready.encode())?;
+        frames.flush()?;
         self.take_groups(frames, primary, &mut *groups)
     }
 
@@ -275,6 +278,10 @@ impl Shared {
             }
             let body = primary.part(kind, body)?;
             let Some(answer) = groups.take(&body).map_err(Ended::Broken)? else { continue };
+            let answer = match answer.says {
+                MirrorSays::Safe => primary.proven(answer)?,
+                _ => answer,
+            };
             let sent = frames.send(FrameKind::GroupState, &answer.encode());
             let sent = sent.and_then(|()| frames.flush());
             // A relay that is gone may have sent more, which is still under way.
@@ -352,6 +359,14 @@ impl Offered {
             None => Duration::ZERO,
             Some(_) => RELAY_LINGER,
         }
+    }
+
+    /// Returns a message that the mirror has a group; for a relay, with the proof.
+    fn proven(&self, state: GroupState) -> Result<GroupState, Ended> {
+        let Some(opener) = &self.sealed else { return Ok(state) };
+        let proof = opener.run().proof(state.number);
+        let proof = proof.ok_or_else(|| Ended::Broken("no proof can be made".to_owned()))?;
+        Ok(GroupState { says: MirrorSays::Proof(proof), ..state })
     }
 
     /// Returns the body of the part in a frame.

@@ -117,7 +117,8 @@ impl<'a> GroupSender<'a> {
             | MirrorSays::Promoted
             | MirrorSays::Datagrams
             | MirrorSays::NoDatagrams(_)
-            | MirrorSays::RelayKey(_) => {
+            | MirrorSays::RelayKey(_)
+            | MirrorSays::Proof(_) => {
                 let problem = "the mirror gives another answer to a question".to_owned();
                 Err(SendError::Link(LinkError::Lost(problem)))
             }
@@ -165,7 +166,8 @@ impl<'a> GroupSender<'a> {
             | MirrorSays::Promoted
             | MirrorSays::Datagrams
             | MirrorSays::NoDatagrams(_)
-            | MirrorSays::RelayKey(_) => {
+            | MirrorSays::RelayKey(_)
+            | MirrorSays::Proof(_) => {
                 let problem =
                     format!("the mirror gives another answer to group {}", self.next.number);
                 Err(SendError::Link(LinkError::Lost(problem)))

@@ -86,7 +86,7 @@ impl Mirror {
         let mut state = self.state.lock();
         let State { relay, waits, .. } = &mut *state;
         match report {
-            Ok(RelayReport { number, says: RelaySays::Sent | RelaySays::Safe })
+            Ok(RelayReport { number, says: RelaySays::Sent | RelaySays::Safe(_) })
                 if number > relay.kept =>
             {
                 let problem = format!("the relay reports group {number}, which it has not got");
@@ -95,7 +95,7 @@ impl Mirror {
             Ok(RelayReport { number, says }) => match says {
                 RelaySays::Kept => relay.kept = relay.kept.max(number),
                 RelaySays::Sent => relay.queue.set_sent(number),
-                RelaySays::Safe => relay.queue.set_safe(number),
+                RelaySays::Safe(_) => relay.queue.set_safe(number),
                 RelaySays::Ready => relay.pongs += 1,
                 RelaySays::Joined => {
                     relay.apart = None;
@@ -107,7 +107,11 @@ impl Mirror {
                     relay.apart = Some(why);
                     waits.cut_off(Instant::now());
                 }
-                RelaySays::Replaced => relay.ended = Some(LinkError::Replaced { reign: number }),
+                // The mirror is asked: a relay can stop no primary.
+                RelaySays::Replaced => {
+                    let problem = format!("the mirror was promoted, with reign {number}");
+                    relay.ended = Some(LinkError::Lost(problem));
+                }
                 RelaySays::Undelivered => {
                     let problem = "the relay gives another answer".to_owned();
                     relay.ended = Some(LinkError::Lost(problem));

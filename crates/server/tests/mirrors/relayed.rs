@@ -157,7 +157,7 @@ impl Relay {
         while state.records.pop_front_if(|record| record.group <= number).is_some() {}
         state.safe = number;
         drop(state);
-        self.say(number, RelaySays::Safe);
+        self.say(number, RelaySays::Safe([0; 32]));
     }
 
     /// Passes groups on until it has ended.

@@ -91,6 +91,7 @@ fn every_part_of_a_group_is_the_bytes_it_always_was() {
         ("State.datagrams", MirrorSays::Datagrams),
         ("State.no-datagrams", MirrorSays::NoDatagrams("the port is taken".to_owned())),
         ("State.relay-key", MirrorSays::RelayKey([6; 32])),
+        ("State.proof", MirrorSays::Proof([7; 32])),
     ] {
         let state = GroupState { reign: 2, run: [7; 16], number: 9, says };
         let body = state.encode();

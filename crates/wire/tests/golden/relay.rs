@@ -31,7 +31,7 @@ fn messages() -> Vec<(&'static str, RelayMessage)> {
         ("Report.undelivered", report(RelaySays::Undelivered)),
         ("Report.kept", report(RelaySays::Kept)),
         ("Report.sent", report(RelaySays::Sent)),
-        ("Report.safe", report(RelaySays::Safe)),
+        ("Report.safe", report(RelaySays::Safe([8; 32]))),
         ("Report.apart", report(RelaySays::Apart("the link is cut".to_owned()))),
         ("Report.joined", report(RelaySays::Joined)),
         ("Report.replaced", report(RelaySays::Replaced)),

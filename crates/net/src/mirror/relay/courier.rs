@@ -92,19 +92,24 @@ impl<'a> Courier<'a> {
             datagrams,
             &self.route.courier,
         )?;
-        let is_of_run = (has.reign, has.run) == (offer.reign, offer.run);
-        let known = if is_of_run { has.number } else { self.give_up()? };
         let failed = |why: String| LinkError::Lost(why);
-        self.route.set_safe(known).map_err(failed)?;
+        let (known, proof) = match has.says {
+            MirrorSays::Proof(proof) => (has.number, Some(proof)),
+            _ => (self.give_up()?, None),
+        };
+        self.route.set_safe(known, proof).map_err(failed)?;
         let place = self.route.state().spool.place_after(known);
         self.route.set_apart(None);
         Passage { link, place, awaited: VecDeque::new() }.run(self.route)
     }
 
-    /// Gives up what is kept: the mirror has a state of another run, which the primary has sent
-    /// itself, and which has all of this one.
+    /// Gives up what is kept: the mirror has a state of another run, which a later run of the
+    /// primary has sent itself, and which has all of this one. Returns the last group.
     fn give_up(&self) -> Result<u64, LinkError> {
         let state = self.route.state();
+        if state.has_primary() {
+            return Err(LinkError::Lost("the mirror does not follow this run".to_owned()));
+        }
         let (bytes, groups) = state.spool.kept();
         if groups > 0 {
             tracing::warn!(bytes, groups, "the mirror has a newer state than this relay");
@@ -167,9 +172,12 @@ impl Passage {
 /// Takes a message of the mirror.
 fn take(route: &Route, state: GroupState) -> Result<(), LinkError> {
     match state.says {
-        MirrorSays::Safe => route.set_safe(state.number).map_err(LinkError::Lost),
+        MirrorSays::Proof(proof) => {
+            route.set_safe(state.number, Some(proof)).map_err(LinkError::Lost)
+        }
         MirrorSays::Failed(why) => Err(LinkError::Lost(why)),
         MirrorSays::Ready
+        | MirrorSays::Safe
         | MirrorSays::Pong
         | MirrorSays::Differ(_)
         | MirrorSays::Promoted

@@ -77,7 +77,7 @@ impl RelayConnection {
             RelaySays::Undelivered => Ok(RelayAnswer::Undelivered(report.number)),
             RelaySays::Replaced => Err(LinkError::Replaced { reign: report.number }),
             RelaySays::Apart(why) => Err(LinkError::Lost(why)),
-            RelaySays::Kept | RelaySays::Sent | RelaySays::Safe | RelaySays::Joined => {
+            RelaySays::Kept | RelaySays::Sent | RelaySays::Safe(_) | RelaySays::Joined => {
                 Err(LinkError::Lost("the relay gives another answer".to_owned()))
             }
         }
@@ -117,24 +117,27 @@ impl RelayOpened {
             waker: Waker::new()?,
         });
         let with = Arc::clone(&shared);
+        let run = RunKey::new(key);
+        let sealer = Opener::new(run.clone());
         let reader = std::thread::Builder::new()
             .name("relay-reports".to_owned())
-            .spawn(move || with.read(&socket, &mut on_report))?;
-        let sealer = Opener::new(RunKey::new(key));
+            .spawn(move || with.read(&run, &socket, &mut on_report))?;
         Ok(RelayConnection { shared, sealer, reader: Some(reader) })
     }
 }
 
 impl Shared {
-    /// Passes reports on until the connection ends.
-    fn read(&self, socket: &TcpStream, on_report: &mut OnReport) {
+    /// Passes reports on until the connection ends. The mirror must have proven what it has.
+    fn read(&self, run: &RunKey, socket: &TcpStream, on_report: &mut OnReport) {
         let why = loop {
             if self.has_ended.load(Ordering::Acquire) {
                 return;
             }
             let polled = self.frames.lock().poll();
             let report = match polled.map_err(|error| dial::broken(WHO, error)) {
-                Ok(Some((FrameKind::Relay, body))) => report_of(&body),
+                Ok(Some((FrameKind::Relay, body))) => {
+                    report_of(&body).and_then(|report| proven(run, report))
+                }
                 Ok(Some((kind, body))) => Err(dial::unexpected(WHO, kind, &body)),
                 Ok(None) => {
                     let waited = self.waker.wait(&[(socket.as_fd(), PollFlags::IN)], None);
@@ -151,6 +154,19 @@ impl Shared {
             }
         };
         on_report(Err(why));
+    }
+}
+
+/// Checks what a relay reports of the mirror.
+fn proven(run: &RunKey, report: RelayReport) -> Result<RelayReport, LinkError> {
+    match &report.says {
+        RelaySays::Safe(proof) if !run.is_proven(report.number, proof) => {
+            Err(LinkError::Lost(format!(
+                "the relay says that the mirror has group {}, and the mirror has not proven it",
+                report.number
+            )))
+        }
+        _ => Ok(report),
     }
 }
 

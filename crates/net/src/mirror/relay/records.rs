@@ -1,19 +1,22 @@
-//! The seals of records: AES-256-GCM with keys of one run, and the number of a record as its nonce.
+//! The seals of records: AES-256-GCM with keys of one run, and the number of a record as its nonce;
+//! and the proofs of a mirror that it has groups.
 //!
 //! The key of a run comes from the private key of the mirror (HKDF, RFC 5869), so a mirror that was
 //! restarted opens what a relay still has. Another run has another key, so no nonce is used twice.
 
 use pelago_wire::limits;
-use pelago_wire::mirror::PrimaryRun;
+use pelago_wire::mirror::{GroupProof, PrimaryRun};
 use pelago_wire::relay::Record;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, Salt};
+use ring::hmac;
 
 use crate::key::PrivateKey;
 
-/// The salts of the two derivations.
+/// The salts of the derivations.
 const SALT_OF_RUN: &[u8] = b"pelago relay: key of a run";
 const SALT_OF_RECORDS: &[u8] = b"pelago relay: key of records";
+const SALT_OF_PROOFS: &[u8] = b"pelago relay: key of proofs";
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
 /// Bytes of the number of a record.
@@ -47,6 +50,23 @@ impl RunKey {
         Self(key)
     }
 
+    /// Returns the proof that the mirror has a group of the run; `None` if none can be made.
+    pub(in super::super) fn proof(&self, group: u64) -> Option<GroupProof> {
+        let tag = hmac::sign(&self.key_of_proofs()?, &group.to_le_bytes());
+        tag.as_ref().try_into().ok()
+    }
+
+    /// Returns whether the mirror has made this proof.
+    pub(super) fn is_proven(&self, group: u64, proof: &GroupProof) -> bool {
+        let key = self.key_of_proofs();
+        key.is_some_and(|key| hmac::verify(&key, &group.to_le_bytes(), proof).is_ok())
+    }
+
+    fn key_of_proofs(&self) -> Option<hmac::Key> {
+        let key = derive(SALT_OF_PROOFS, &self.0, &[])?;
+        Some(hmac::Key::new(hmac::HMAC_SHA256, &key))
+    }
+
     /// Returns the bytes, which are secret.
     pub(in super::super) const fn bytes(&self) -> [u8; KEY_BYTES] {
         self.0
@@ -56,6 +76,11 @@ impl RunKey {
 impl Opener {
     pub(in super::super) const fn new(run: RunKey) -> Self {
         Self { run, records: None }
+    }
+
+    /// Returns the key of the run.
+    pub(in super::super) const fn run(&self) -> &RunKey {
+        &self.run
     }
 
     /// Seals the body of a part into a record, whose sealed bytes are those of the body until then.
@@ -156,8 +181,24 @@ mod tests {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         assert_eq!(hex(&key.bytes()), KEY_VECTOR);
         assert_eq!(hex(&sealed.sealed), SEAL_VECTOR);
+        assert_eq!(hex(&key.proof(9).unwrap()), PROOF_VECTOR);
+    }
+
+    #[test]
+    fn a_proof_is_of_one_group_of_one_run() {
+        let key = |run| RunKey::of_mirror(&PrivateKey::from_seed([1; 32]), [2; 16], 3, [run; 16]);
+        let proof = key(4).unwrap().proof(9).unwrap();
+        assert!(key(4).unwrap().is_proven(9, &proof));
+        assert!(!key(4).unwrap().is_proven(10, &proof));
+        assert!(!key(5).unwrap().is_proven(9, &proof));
+        for at in 0..proof.len() {
+            let mut forged = proof;
+            forged[at] ^= 1;
+            assert!(!key(4).unwrap().is_proven(9, &forged));
+        }
     }
 
     const KEY_VECTOR: &str = "6af2c4ae030c900c3b0bca68a9199abf75563b0e965dd93ea96620f84ad426b8";
     const SEAL_VECTOR: &str = "edf60c1e2383ffb3b86ff3962cc2f4be69a5bbbb35e7";
+    const PROOF_VECTOR: &str = "a67704142b757bb27a5215badbe1328caad7df1b3a5967ded2dc88d5cd1e931d";
 }

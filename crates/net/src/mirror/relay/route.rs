@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
+use pelago_wire::mirror::GroupProof;
 use pelago_wire::relay::{
     KeptRecord, Record, RelayMessage, RelayOffer, RelayReport, RelaySays, RelaySpool, SpoolPlace,
 };
@@ -38,6 +39,8 @@ pub(super) struct State {
     pub(super) sent: u64,
     /// The newest group that the mirror has.
     pub(super) safe: u64,
+    /// The newest group of which the mirror has given a proof, and that.
+    proven: (u64, GroupProof),
     /// The mirror takes nothing, for this reason.
     pub(super) apart: Option<String>,
     /// The mirror was promoted.
@@ -76,6 +79,7 @@ impl Route {
             awaited: 0,
             sent: 0,
             safe: 0,
+            proven: (0, GroupProof::default()),
             apart: None,
             replaced: None,
             progress: Instant::now(),
@@ -153,8 +157,9 @@ impl Route {
         if state.sent > told.sent {
             report(state.sent, RelaySays::Sent);
         }
-        if state.safe > told.safe {
-            report(state.safe, RelaySays::Safe);
+        let (proven, proof) = state.proven;
+        if proven > told.safe {
+            report(proven, RelaySays::Safe(proof));
         }
         let apart = state.why_silent();
         match (&apart, told.is_apart) {
@@ -168,7 +173,7 @@ impl Route {
         *told = Told {
             kept,
             sent: state.sent,
-            safe: state.safe,
+            safe: proven,
             is_apart: apart.is_some(),
             is_replaced: state.replaced.is_some(),
         };
@@ -223,10 +228,17 @@ impl Route {
         state.tell();
     }
 
-    /// Records that the mirror has groups, and removes them here.
-    pub(super) fn set_safe(&self, group: u64) -> Result<(), String> {
+    /// Records that the mirror has groups, and removes them here. The primary is told if the mirror
+    /// has given a proof.
+    pub(super) fn set_safe(&self, group: u64, proof: Option<GroupProof>) -> Result<(), String> {
         let mut state = self.state.lock();
-        state.safe = state.safe.max(group.min(state.spool.last_group()));
+        let last = state.spool.last_group();
+        state.safe = state.safe.max(group.min(last));
+        // The primary may have sent later groups to the mirror itself, and knows of them.
+        let is_news = state.proven.0 < group && group <= last;
+        if let Some(proof) = proof.filter(|_| is_news) {
+            state.proven = (group, proof);
+        }
         state.progress = Instant::now();
         state.unanswered = (state.sent > state.safe).then(Instant::now);
         state.spool.remove_until(group)?;

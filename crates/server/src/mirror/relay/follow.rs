@@ -88,7 +88,7 @@ impl Sender<'_> {
         self.mirror.end_relay();
         self.mirror.drop_cut();
         match followed {
-            Err(SendError::Link(error)) if !matches!(error, LinkError::Replaced { .. }) => {
+            Err(SendError::Link(error)) => {
                 self.course.relay_lost();
                 self.search.failed(self.mirror, error.to_string());
                 Ok(Followed::Again)
