@@ -63,6 +63,10 @@ pub(crate) fn serve(
             let local = server.address();
             Ok((server, local))
         })?;
+    if listen.is_some() {
+        // A later start then needs no address.
+        listening::keep_address(&folder, &at)?;
+    }
     let report = MirrorsReport {
         pelago: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),

@@ -52,6 +52,10 @@ pub(crate) fn serve(dir: &Path, listen: Option<&str>, how: Printing) -> Outcome<
         let local = server.address();
         Ok((server, local))
     })?;
+    if listen.is_some() {
+        // A later start then needs no address.
+        listening::keep_address(&folder, &at)?;
+    }
     let server = Arc::new(server);
     let report = RelayReport {
         pelago: env!("CARGO_PKG_VERSION").to_owned(),

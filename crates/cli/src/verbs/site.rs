@@ -355,7 +355,8 @@ fn hand_over(args: &PromoteArgs) -> Outcome<()> {
         })),
         false => output::print(&format!(
             "handed    {} to its mirror (reign {reign}), which has everything\n\
-             next      there: `pelago up DIR/mirrors/VOLUME`\n",
+             next      there: `pelago up DIR/mirrors/VOLUME`; with `--passthrough never` it can \
+             have a mirror\n",
             dir.display()
         )),
     }

@@ -21,4 +21,5 @@ mod shared_writing;
 mod stalls;
 mod store;
 mod store_work;
+mod story;
 pub(crate) mod world;

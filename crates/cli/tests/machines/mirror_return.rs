@@ -13,7 +13,7 @@ use crate::machines::lab::{kill, pid_of};
 use crate::machines::mirror::{Sites, sums};
 use crate::machines::network::tried;
 
-/// README's command, at the first site.
+/// A command like README's, at the first site.
 const ADOPT: &str = "pelago serve ~/mirrors --mirrors --adopt ~/pelago --listen";
 
 impl Sites {
