@@ -108,6 +108,9 @@ pub(crate) enum Request {
         begin: bool,
         /// Send what differs again.
         apply: bool,
+        /// The inode number of the file or folder to compare, with all below it; `None` means all
+        /// of the volume.
+        inode: Option<u64>,
     },
     /// Make the mirror of the volume its primary, and stop.
     HandOver {
@@ -170,8 +173,12 @@ impl Request {
                 json!({ "version": PROTOCOL, "ask": "mirror", "peer": peer, "relay": relay })
             }
             Self::EndMirror => json!({ "version": PROTOCOL, "ask": "end-mirror" }),
-            Self::Verify { begin, apply } => json!({
-                "version": PROTOCOL, "ask": "verify", "begin": begin, "apply": apply
+            Self::Verify { begin, apply, inode } => json!({
+                "version": PROTOCOL,
+                "ask": "verify",
+                "begin": begin,
+                "apply": apply,
+                "inode": inode,
             }),
             Self::HandOver { force } => {
                 json!({ "version": PROTOCOL, "ask": "hand-over", "force": force })
@@ -223,9 +230,11 @@ impl Request {
             }
             Some("listen") => Ok(Self::Listen { at: object["at"].as_str().map(str::to_owned) }),
             Some("end-mirror") => Ok(Self::EndMirror),
-            Some("verify") => {
-                Ok(Self::Verify { begin: object["begin"] == true, apply: object["apply"] == true })
-            }
+            Some("verify") => Ok(Self::Verify {
+                begin: object["begin"] == true,
+                apply: object["apply"] == true,
+                inode: object["inode"].as_u64(),
+            }),
             Some("hand-over") => Ok(Self::HandOver { force: object["force"] == true }),
             Some("wait-for-mirror") => {
                 Ok(Self::WaitForMirror { commit: object["commit"].as_u64() })
@@ -314,7 +323,7 @@ mod tests {
         let drop = Request::DropKept { node: 1 << 48 | 7 };
         let safe = Request::MakeSafe;
         let over = Request::HandOver { force: true };
-        let verify = Request::Verify { begin: true, apply: false };
+        let verify = Request::Verify { begin: true, apply: false, inode: Some(9) };
         let own = Request::Credentials { name: None };
         let folder = Request::Issue { ino: 7, file: None };
         let file = FileName { dir: 7, name: "a%20b".to_owned() };

@@ -320,7 +320,7 @@ impl Served {
             }
             Request::EndMirror => mirror::end(server),
             Request::HandOver { force } => self.hand_over(force, stop),
-            Request::Verify { begin, apply } => mirror::verify(server, begin, apply),
+            Request::Verify { begin, apply, inode } => mirror::verify(server, begin, apply, inode),
             Request::WaitForMirror { commit } => mirror::wait(server, commit),
             Request::MakeSafe => mirror::make_safe(server),
             Request::Promote { .. } => ControlReply::Failed(

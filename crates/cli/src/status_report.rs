@@ -17,7 +17,7 @@ mod tests;
 mod text;
 
 pub(crate) use json::FromJson;
-pub(crate) use mirror_line::{MirrorLine, RelayLine, link_text};
+pub(crate) use mirror_line::{MirrorLine, RelayLine, VerifiedLine, link_text};
 pub(crate) use mirrors::{MirrorReport, MirrorsReport, PromotedReport};
 pub(crate) use relay::{RelayReport, RelayedReport};
 pub(crate) use store::{StandbyReport, StoreLine};

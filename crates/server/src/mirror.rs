@@ -123,10 +123,12 @@ struct State {
     commits: u64,
     /// The volume is to be handed over to the mirror, which has everything.
     hand_over: Option<HandOver>,
-    /// A verification that is to begin; whether what differs is sent again.
-    wanted_verification: Option<bool>,
+    /// A verification that is to begin.
+    wanted_verification: Option<verify::Wanted>,
     /// The state of the last verification.
     verified: Option<Verified>,
+    /// The result of the last one of all of the volume.
+    verified_whole: Option<Verified>,
     /// Ends the connection, so that the sender stops waiting for the mirror.
     close: Option<CloseLink>,
     /// The rows that are being sent.
@@ -168,6 +170,7 @@ impl Mirror {
             hand_over: None,
             wanted_verification: None,
             verified: None,
+            verified_whole: None,
             close: None,
             under_way: RowRisk::default(),
             relay: RelayState::default(),

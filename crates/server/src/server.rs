@@ -411,10 +411,21 @@ impl Server {
         self.mirror.wait(commit, patience)
     }
 
-    /// Begins to compare the mirror with the volume. With `repairs` what differs is sent again.
-    /// Returns false if a comparison is under way already.
-    pub fn verify_mirror(&self, repairs: bool) -> bool {
-        self.mirror.begin_verification(repairs)
+    /// Begins to compare the mirror with the volume, or with a file or folder of it and all below
+    /// that. With `repairs` what differs is sent again. Returns false if a comparison is under way
+    /// already.
+    ///
+    /// # Errors
+    /// `Stale` if there is no such file or folder.
+    pub fn verify_mirror(&self, repairs: bool, below: Option<InodeId>) -> Result<bool, Error> {
+        self.mirror.begin_verification(repairs, below)
+    }
+
+    /// Returns the result of the last comparison of all of the volume; `None` if there was none in
+    /// this run.
+    #[must_use]
+    pub fn verified_whole(&self) -> Option<Verified> {
+        self.mirror.verified_whole()
     }
 
     /// Returns the state of the last comparison; `None` if there was none in this run.

@@ -1,6 +1,7 @@
 //! The reply about a comparison of the mirror.
 
 use pelago_server::Verified;
+use pelago_wire::InodeId;
 use serde_json::{Value, json};
 
 use crate::output;
@@ -22,10 +23,15 @@ pub(crate) struct VerifiedReport {
     pub(crate) differing: Vec<String>,
     /// Number of all that the mirror has otherwise.
     pub(crate) differences: u64,
+    /// What differs is sent again.
+    pub(crate) repairs: bool,
     /// Paths of files that changed each time that they were compared.
     pub(crate) changing: Vec<String>,
     /// True if it is complete.
     pub(crate) has_finished: bool,
+    /// The inode number of the file or folder that was compared, with all below it; `None` means
+    /// all of the volume.
+    pub(crate) below: Option<u64>,
 }
 
 impl VerifiedReport {
@@ -39,6 +45,8 @@ impl VerifiedReport {
             "bytes": self.bytes,
             "differing": self.differing,
             "differences": self.differences,
+            "repairs": self.repairs,
+            "below": self.below,
             "changing": self.changing,
         })
     }
@@ -56,8 +64,11 @@ impl VerifiedReport {
         for path in &self.changing {
             lines.push_str(&format!("not yet   {path} changes all the time\n"));
         }
-        let compared =
-            format!("{} rows and {} files of {}", self.rows, self.files, output::bytes(self.bytes));
+        let bytes = output::bytes(self.bytes);
+        let compared = match self.below {
+            None => format!("{} rows and {} files of {bytes}", self.rows, self.files),
+            Some(_) => format!("{} files of {bytes} there, and all rows", self.files),
+        };
         let next = match (self.differences, is_applied) {
             (0, _) => format!("equal     {compared}\n"),
             (_, true) => format!(
@@ -74,7 +85,8 @@ impl VerifiedReport {
 
 impl From<Verified> for VerifiedReport {
     fn from(verified: Verified) -> Self {
-        let Verified { rows, files, bytes, differing, differences, changing, finished } = verified;
+        let Verified { rows, files, bytes, differences, repairs, .. } = verified;
+        let Verified { below, differing, changing, finished, .. } = verified;
         let mut left = NAME_BYTES;
         let mut some = |names: Vec<String>| -> Vec<String> {
             let fits = |name: &String| {
@@ -87,7 +99,8 @@ impl From<Verified> for VerifiedReport {
         let differing = some(differing);
         let changing = some(changing);
         let has_finished = finished.is_some();
-        Self { rows, files, bytes, differing, differences, changing, has_finished }
+        let below = below.map(InodeId::raw);
+        Self { rows, files, bytes, differing, differences, repairs, changing, has_finished, below }
     }
 }
 
@@ -102,6 +115,9 @@ impl FromJson for VerifiedReport {
             bytes: u64::from_json(&value["bytes"])?,
             differing: names(&value["differing"])?,
             differences: u64::from_json(&value["differences"])?,
+            // A process of an older version has neither.
+            repairs: value["repairs"] == true,
+            below: value["below"].as_u64(),
             changing: names(&value["changing"])?,
             has_finished: bool::from_json(&value["verified"])?,
         })
@@ -119,8 +135,10 @@ mod tests {
             bytes: 4096,
             differing: vec!["/a".to_owned()],
             differences: 3,
+            repairs: true,
             changing: vec!["/b".to_owned()],
             has_finished: true,
+            below: Some(9),
         }
     }
 
@@ -134,13 +152,15 @@ mod tests {
     fn a_report_names_what_differs_and_what_to_do() {
         assert_eq!(
             report().to_text(false),
-            "differs   /a\nand       2 more\nnot yet   /b changes all the time\ncompared  9 rows \
-             and 2 files of 4.0 KiB\nnext      `pelago verify --apply` sends what differs again\n"
+            "differs   /a\nand       2 more\nnot yet   /b changes all the time\ncompared  2 files \
+             of 4.0 KiB there, and all rows\nnext      `pelago verify --apply` sends what differs \
+             again\n"
         );
         let equal = VerifiedReport {
             differing: Vec::new(),
             differences: 0,
             changing: Vec::new(),
+            below: None,
             ..report()
         };
         assert_eq!(equal.to_text(true), "equal     9 rows and 2 files of 4.0 KiB\n");

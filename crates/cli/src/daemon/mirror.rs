@@ -6,19 +6,19 @@ use std::time::Duration;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::mirror::{Datagrams, MirrorConnection, RelayConnection, RepairMode};
 use pelago_server::{
-    Commit, MirrorPhase, MirrorProgress, Offer, RelayProgress, RelayedMirror, Server,
+    Commit, MirrorPhase, MirrorProgress, Offer, RelayProgress, RelayedMirror, Server, Verified,
 };
 use pelago_store::folder::Folder;
 use pelago_store::volume::VolumeId;
-use pelago_wire::Code;
 use pelago_wire::mirror::{GroupState, LinkError, MirrorLink};
 use pelago_wire::relay::{RelayAnswer, RelayOffer, RelayRepair};
+use pelago_wire::{Code, InodeId};
 
 use super::Served;
 use super::events::Stop;
 use super::neighbours::key_of;
 use crate::control::{ControlReply, VerifiedReport};
-use crate::status_report::{MirrorLine, RelayLine, link_text};
+use crate::status_report::{MirrorLine, RelayLine, VerifiedLine, link_text};
 
 /// The answer of a volume without a mirror.
 const NO_MIRROR: &str = "the volume has no mirror: `pelago site mirror`";
@@ -152,8 +152,14 @@ pub(super) fn wait(server: &Server, commit: Option<u64>) -> ControlReply {
     }
 }
 
-/// Begins to compare the mirror with the volume, or says how far that is.
-pub(super) fn verify(server: &Server, begin: bool, apply: bool) -> ControlReply {
+/// Begins to compare the mirror with the volume, or with this file or folder of it, or says how far
+/// that is.
+pub(super) fn verify(
+    server: &Server,
+    begin: bool,
+    apply: bool,
+    inode: Option<u64>,
+) -> ControlReply {
     if begin && server.mirror().is_none() {
         return ControlReply::Failed(NO_MIRROR.to_owned());
     }
@@ -163,8 +169,18 @@ pub(super) fn verify(server: &Server, begin: bool, apply: bool) -> ControlReply 
             "the mirror does not follow now, so it cannot be compared: `pelago status`".to_owned(),
         );
     }
-    if begin && !server.verify_mirror(apply) {
-        return ControlReply::Failed("the mirror is being compared already".to_owned());
+    if begin {
+        match server.verify_mirror(apply, inode.map(InodeId::from_raw)) {
+            Ok(true) => {}
+            Ok(false) => {
+                return ControlReply::Failed("the mirror is being compared already".to_owned());
+            }
+            Err(error) => {
+                let why =
+                    format!("what has its home here can be compared, and this has not: {error}");
+                return ControlReply::Failed(why);
+            }
+        }
     }
     ControlReply::Verified(server.verified().map(VerifiedReport::from))
 }
@@ -180,8 +196,14 @@ pub(super) fn make_safe(server: &Server) -> ControlReply {
 /// Returns the state of the mirror for `status`.
 pub(super) fn line(server: &Server, datagrams: Option<&Datagrams>) -> Option<MirrorLine> {
     let link = datagrams.and_then(Datagrams::status).map(|link| link_text(&link));
+    let verified = server.verified_whole().and_then(|verified| {
+        let at = verified.finished?.seconds;
+        let Verified { differences, repairs, .. } = verified;
+        Some(VerifiedLine { at, differences, repaired: repairs })
+    });
     server.mirror().map(|progress| MirrorLine {
         link,
+        verified,
         relay: progress.relay.map(RelayLine::from),
         state: match &progress.phase {
             MirrorPhase::Connecting { problem: None } => "connecting".to_owned(),

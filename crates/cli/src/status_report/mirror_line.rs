@@ -1,6 +1,7 @@
 //! The state of a volume's mirror, which the primary reports.
 
 use pelago_net::mirror::DatagramStatus;
+use pelago_store::clock;
 use pelago_wire::Level;
 use serde_json::{Value, json};
 
@@ -35,6 +36,56 @@ pub(crate) struct MirrorLine {
     pub(crate) link: Option<String>,
     /// The relay to the mirror; `None` if there is none.
     pub(crate) relay: Option<RelayLine>,
+    /// The last comparison of all of the volume since the start of the process.
+    pub(crate) verified: Option<VerifiedLine>,
+}
+
+/// The end of a comparison of a mirror with its volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct VerifiedLine {
+    /// The time of its end, in seconds since 1970.
+    pub(crate) at: i64,
+    /// Number of rows and content files that the mirror had otherwise.
+    pub(crate) differences: u64,
+    /// What differed was sent again.
+    pub(crate) repaired: bool,
+}
+
+impl VerifiedLine {
+    fn to_json(self) -> Value {
+        let Self { at, differences, repaired } = self;
+        json!({ "at": at, "differences": differences, "repaired": repaired })
+    }
+
+    /// Returns the words for a person at this time, in seconds since 1970.
+    fn words(self, now: i64) -> String {
+        let ago = ago(now.saturating_sub(self.at).max(0));
+        match (self.differences, self.repaired) {
+            (0, _) => format!("; verified {ago} ago"),
+            (count, true) => format!("; {count} differences were repaired {ago} ago"),
+            (count, false) => format!("; {count} differences {ago} ago: `pelago verify --apply`"),
+        }
+    }
+}
+
+impl FromJson for VerifiedLine {
+    fn from_json(value: &Value) -> Option<Self> {
+        Some(Self {
+            at: value["at"].as_i64()?,
+            differences: u64::from_json(&value["differences"])?,
+            repaired: bool::from_json(&value["repaired"])?,
+        })
+    }
+}
+
+/// Returns a time in its largest unit that fits.
+fn ago(seconds: i64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
 }
 
 /// The relay to the mirror of a volume.
@@ -122,11 +173,16 @@ impl MirrorLine {
             "waiting": self.waiting,
             "link": self.link,
             "relay": self.relay.as_ref().map(RelayLine::to_json),
+            "verified": self.verified.map(VerifiedLine::to_json),
         })
     }
 
     /// Returns the lines of `status`.
     pub(super) fn lines(&self) -> String {
+        self.lines_at(clock::now().seconds)
+    }
+
+    fn lines_at(&self, now: i64) -> String {
         let place = place_of(&self.peer);
         let tenths = self.ms_at_risk / 100;
         let risk = match self.follows {
@@ -145,9 +201,10 @@ impl MirrorLine {
                 self.state
             ),
         };
+        let verified = self.verified.map(|verified| verified.words(now)).unwrap_or_default();
         let mirror = match self.follows || self.as_of.is_some() {
-            true => format!("mirror    {place}: {risk}\n"),
-            false => format!("mirror    {place}: {risk}; {}\n", self.state),
+            true => format!("mirror    {place}: {risk}{verified}\n"),
+            false => format!("mirror    {place}: {risk}; {}{verified}\n", self.state),
         };
         let link = self.link.as_ref().map(|link| format!("link      {link}\n"));
         let relay = self.relay.as_ref().map(RelayLine::line);
@@ -194,6 +251,7 @@ impl MirrorLine {
                 bytes: 4096,
                 problem: None,
             }),
+            verified: Some(VerifiedLine { at: 1_699_827_200, differences: 0, repaired: false }),
         }
     }
 }
@@ -214,6 +272,7 @@ impl FromJson for MirrorLine {
             waiting: value["waiting"].as_u64().unwrap_or(0),
             link: value["link"].as_str().map(str::to_owned),
             relay: RelayLine::from_json(&value["relay"]),
+            verified: VerifiedLine::from_json(&value["verified"]),
         })
     }
 }
@@ -224,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_line_says_what_is_at_risk() {
-        let follows = MirrorLine { relay: None, ..MirrorLine::sample() };
+        let follows = MirrorLine { relay: None, verified: None, ..MirrorLine::sample() };
         assert_eq!(follows.lines(), "mirror    mirror:7440: 0.8 s, 3.0 MiB at risk\n");
         let state = "not connected: the network is unreachable".to_owned();
         let lost = MirrorLine { follows: false, state: state.clone(), ..follows.clone() };
@@ -235,6 +294,25 @@ mod tests {
         let expected = "mirror    mirror:7440: all is at risk; not connected: the network is \
                         unreachable\n";
         assert_eq!(never.lines(), expected);
+    }
+
+    #[test]
+    fn a_line_says_when_the_mirror_was_verified() {
+        let line = |seconds: i64, differences, repaired| {
+            let verified = Some(VerifiedLine { at: 1000, differences, repaired });
+            let line = MirrorLine { relay: None, verified, ..MirrorLine::sample() };
+            line.lines_at(1000 + seconds)
+        };
+        let begin = "mirror    mirror:7440: 0.8 s, 3.0 MiB at risk; ";
+        assert_eq!(line(200_000, 0, true), format!("{begin}verified 2 d ago\n"));
+        let times = [(-5, "0 s"), (119, "119 s"), (120, "2 min"), (7_200, "2 h")];
+        for (seconds, ago) in times {
+            assert_eq!(line(seconds, 0, false), format!("{begin}verified {ago} ago\n"));
+        }
+        let repaired = format!("{begin}3 differences were repaired 5 s ago\n");
+        assert_eq!(line(5, 3, true), repaired);
+        let left = format!("{begin}3 differences 5 s ago: `pelago verify --apply`\n");
+        assert_eq!(line(5, 3, false), left);
     }
 
     #[test]

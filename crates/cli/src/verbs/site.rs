@@ -289,8 +289,11 @@ fn leave(args: &ListArgs) -> Outcome<()> {
 fn mirror(args: &MirrorArgs) -> Outcome<()> {
     let dir = locate::find(args.volume.as_deref(), None)?.dir;
     let not_set = |why: String| {
-        Failure::new(Exit::Failed, SiteError::NoMirrorSet(why))
-            .hint("see `pelago site mirror --help`")
+        let hint = match why.contains('`') {
+            true => "do that, and type this command again",
+            false => "see `pelago site mirror --help`",
+        };
+        Failure::new(Exit::Failed, SiteError::NoMirrorSet(why)).hint(hint)
     };
     let address = args.address.as_ref().map(ToString::to_string);
     let relay = args.relay.as_ref().map(ToString::to_string);

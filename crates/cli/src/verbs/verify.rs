@@ -1,9 +1,10 @@
 //! `pelago verify`: compares the mirror of a volume with the volume.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::thread;
 use std::time::Duration;
+use std::{fs, io, thread};
 
 use crate::control::{AskError, ControlReply, Request, VerifiedReport, ask};
 use crate::failure::{Exit, Failure, Outcome};
@@ -15,15 +16,16 @@ const ANSWER: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
 
 const AFTER: &str = "\
-All rows and all bytes are compared by hashes, while programs go on. A file that changes each time \
-that it is compared is named, and is no difference. The command ends with 7 if the mirror has \
-anything otherwise; with --apply that is sent again.";
+Rows and bytes are compared by hashes, while programs go on: those of the file, of all in the \
+folder, or of the volume if PATH is its root or is left out. A file that changes each time that it \
+is compared is named, and is no difference. The command ends with 7 if the mirror has anything \
+otherwise; with --apply that is sent again.";
 
 /// Compare the mirror of a volume with the volume.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Args {
-    /// A file or folder of the volume, which this machine serves; all of the volume is compared
+    /// A file or folder of the volume, which this machine serves
     path: Option<PathBuf>,
     /// Send what differs to the mirror again
     #[arg(long)]
@@ -42,6 +44,14 @@ enum VerifyError {
     NotUp,
     #[error("{0}")]
     Refused(String),
+    #[error("{} cannot be examined", .path.display())]
+    Examined {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{} is in another mount", .0.display())]
+    OtherMount(PathBuf),
     #[error("the volume's process does not answer")]
     NotAnswered(#[source] AskError),
     #[error("the comparison has ended without a result: the volume was stopped, or has no mirror")]
@@ -50,10 +60,16 @@ enum VerifyError {
 
 /// Compares, and prints what differs.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    let dir = locate::find(args.volume.as_deref(), args.path.as_deref())?.dir;
-    verified(&dir, Request::Verify { begin: true, apply: args.apply })?;
+    let found = locate::find(args.volume.as_deref(), args.path.as_deref())?;
+    let inode = match (&found.mounted, &args.path) {
+        (Some(point), Some(path)) => below(point, path)?,
+        (None, _) | (_, None) => None,
+    };
+    let dir = found.dir;
+    let ask = |begin| verified(&dir, Request::Verify { begin, apply: args.apply, inode });
+    ask(true)?;
     let report = loop {
-        let report = verified(&dir, Request::Verify { begin: false, apply: args.apply })?;
+        let report = ask(false)?;
         if report.has_finished {
             break report;
         }
@@ -67,6 +83,26 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         0 => Ok(ExitCode::SUCCESS),
         _ => Ok(ExitCode::from(Exit::Damaged as u8)),
     }
+}
+
+/// Returns the inode number of a file or folder in the mount at `point`; `None` if it is the root,
+/// or is not in the mount.
+fn below(point: &Path, path: &Path) -> Outcome<Option<u64>> {
+    let path = locate::absolute(path)?;
+    if !path.starts_with(point) {
+        return Ok(None);
+    }
+    let failed = |source| {
+        Failure::new(Exit::NotFound, VerifyError::Examined { path: path.clone(), source })
+            .hint("name a file or folder in the mount")
+    };
+    let root = fs::metadata(point).map_err(failed)?;
+    let meta = fs::metadata(&path).map_err(failed)?;
+    if meta.dev() != root.dev() {
+        return Err(Failure::new(Exit::NotFound, VerifyError::OtherMount(path))
+            .hint("name a file or folder in the mount"));
+    }
+    Ok((meta.ino() != root.ino()).then_some(meta.ino()))
 }
 
 fn verified(dir: &Path, request: Request) -> Outcome<VerifiedReport> {

@@ -120,6 +120,9 @@ impl Mirror {
         let ended = state.waits.end(why, Instant::now());
         state.wanted_verification = None;
         state.verified.take_if(|verified| verified.finished.is_none());
+        if why == WaitsEnd::Removed {
+            state.verified_whole = None;
+        }
         self.backlog.set_lag(None);
         drop(state);
         for (answer, result) in ended {

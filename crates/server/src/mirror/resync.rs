@@ -95,11 +95,11 @@ impl<'a, 'b> Comparing<'a, 'b> {
         self.rows
     }
 
-    /// Compares all rows. Calls `visit` with the key of each row that differs, or of the first row
-    /// after one that only the mirror has; with an empty key if there is none.
+    /// Compares all rows. Calls `visit` with the key of each row that differs, or has rows behind
+    /// it that only the mirror has, and that of the next row; an empty one says that there is none.
     pub(super) fn differing_keys(
         &mut self,
-        visit: &mut dyn FnMut(Vec<u8>),
+        visit: &mut dyn FnMut(Vec<u8>, Vec<u8>),
     ) -> Result<(), SendError> {
         let mut next = Some(Vec::new());
         while let Some(from) = next {
@@ -114,7 +114,7 @@ impl<'a, 'b> Comparing<'a, 'b> {
                     first = row_key.to_vec();
                     ControlFlow::Break(())
                 })?;
-                visit(first);
+                visit(first, span.until);
             }
             next = left;
         }

@@ -22,8 +22,13 @@ impl Sender<'_> {
         self.mirror.state.lock().compares_rows = false;
         let (differing, rows) = compared?;
         let Some(mut verification) = self.verification.take() else { return Ok(()) };
-        if verification.end_rows(self.mirror, rows, &differing) {
-            self.course.start_over();
+        match verification.end_rows(self.mirror, snapshot, rows, &differing) {
+            Ok(true) => self.course.start_over(),
+            Ok(false) => {}
+            Err(error) => {
+                self.verification = Some(verification);
+                return Err(error);
+            }
         }
         self.show_verified(verification, Step::GoesOn);
         Ok(())
@@ -38,7 +43,7 @@ impl Sender<'_> {
         let mut group = GroupSender::begin(link, self.course.begin_question(), clock::now())?;
         let mut comparing = Comparing::new(self.mirror, &mut group, snapshot);
         let mut differing = DifferingRows::default();
-        let compared = comparing.differing_keys(&mut |row_key| differing.add(row_key));
+        let compared = comparing.differing_keys(&mut |row_key, next| differing.add(row_key, next));
         let rows = comparing.rows();
         self.end_question(group, compared)?;
         Ok((differing, rows))
@@ -47,8 +52,8 @@ impl Sender<'_> {
     /// Compares some content files, if a verification is under way. Returns whether it goes on
     /// without a pause.
     pub(super) fn verify_some(&mut self, link: &mut dyn MirrorLink) -> Result<bool, SendError> {
-        if let Some(repairs) = self.mirror.state.lock().wanted_verification.take() {
-            self.verification = Some(Verification::new(repairs));
+        if let Some(wanted) = self.mirror.state.lock().wanted_verification.take() {
+            self.verification = Some(Verification::new(wanted));
         }
         let group = self.course.safe();
         let Some(verification) = &mut self.verification else { return Ok(false) };
@@ -100,7 +105,12 @@ impl Sender<'_> {
     fn show_verified(&mut self, mut verification: Verification, step: Step) {
         let has_ended = step == Step::Ended;
         let result = verification.result(has_ended.then(clock::now));
-        self.mirror.state.lock().verified = Some(result);
+        let mut state = self.mirror.state.lock();
+        if has_ended && result.below.is_none() {
+            state.verified_whole = Some(result.clone());
+        }
+        state.verified = Some(result);
+        drop(state);
         self.mirror.changed.notify_all();
         if !has_ended {
             self.verification = Some(verification);

@@ -9,17 +9,20 @@
 use std::ops::{ControlFlow, Range};
 
 use pelago_store::report::table_failed;
-use pelago_wire::Time;
+use pelago_store::table::TableRead;
+use pelago_wire::{Error, Handle, InodeId, Time};
 
 use super::Mirror;
 use super::content::{ASKED_BLOCKS, KnownFile};
 use super::group::SendError;
 use super::resync::Comparing;
 use crate::digests::content_of;
-use names::{NAMES, add_name};
+use names::{Places, add_name};
+use scope::Scope;
 use waiting::{SLICE_FILES, Tried, Waiting};
 
 mod names;
+mod scope;
 mod waiting;
 
 /// Blocks that are compared in one slice: groups wait for it, some tenths of a second.
@@ -29,10 +32,17 @@ const TRIES: u32 = 3;
 /// The most files that wait for another try. More are named as if they always changed.
 const WAITING: usize = 1 << 16;
 
+/// The most rows that differ whose files are looked for.
+const DIFFERING: usize = 1 << 14;
+/// Content files that are looked at for those of a slice, which may be few in a small folder.
+const SCANNED: usize = 64 * SLICE_FILES;
+
 /// The state or result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// Number of rows that were compared.
+    /// The file or folder that it is about, with all below it; `None` means all of the volume.
+    pub below: Option<InodeId>,
+    /// Number of rows that were compared: all of the volume.
     pub rows: u64,
     /// Number of content files that were compared.
     pub files: u64,
@@ -42,10 +52,19 @@ pub struct Verified {
     pub differing: Vec<String>,
     /// Number of all that the mirror has otherwise.
     pub differences: u64,
+    /// What differs is sent again.
+    pub repairs: bool,
     /// Paths of files that changed at each try, at most 1,000.
     pub changing: Vec<String>,
     /// The time of its end; `None` while it goes on.
     pub finished: Option<Time>,
+}
+
+/// A verification that is to begin.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    repairs: bool,
+    below: Option<InodeId>,
 }
 
 /// A verification under way.
@@ -53,6 +72,7 @@ pub struct Verified {
 pub(super) struct Verification {
     /// What differs is sent again.
     repairs: bool,
+    scope: Scope,
     stage: Stage,
     /// Files that are compared later.
     waiting: Waiting,
@@ -69,19 +89,20 @@ enum Stage {
     Waiting,
 }
 
-/// Rows that differ.
+/// Rows that differ, or have rows behind them that only the mirror has.
 #[derive(Debug, Default)]
 pub(super) struct DifferingRows {
-    count: u64,
-    /// The keys of the first ones.
-    keys: Vec<Vec<u8>>,
+    /// The keys of the first ones, each with that of the next row.
+    keys: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Number of those that come after them.
+    more: u64,
 }
 
 impl DifferingRows {
-    pub(super) fn add(&mut self, row_key: Vec<u8>) {
-        self.count += 1;
-        if self.keys.len() < NAMES {
-            self.keys.push(row_key);
+    pub(super) fn add(&mut self, row_key: Vec<u8>, next: Vec<u8>) {
+        match self.keys.len() < DIFFERING {
+            true => self.keys.push((row_key, next)),
+            false => self.more += 1,
         }
     }
 }
@@ -122,9 +143,11 @@ enum Outcome {
 }
 
 impl Verification {
-    pub(super) fn new(repairs: bool) -> Self {
-        let result = Verified::default();
-        Self { repairs, stage: Stage::Rows, waiting: Waiting::default(), result }
+    pub(super) fn new(wanted: Wanted) -> Self {
+        let Wanted { repairs, below } = wanted;
+        let scope = below.map_or(Scope::Volume, Scope::Below);
+        let result = Verified { below, repairs, ..Verified::default() };
+        Self { repairs, scope, stage: Stage::Rows, waiting: Waiting::default(), result }
     }
 
     /// Returns whether the rows of the next cut are to be compared.
@@ -132,20 +155,32 @@ impl Verification {
         matches!(self.stage, Stage::Rows)
     }
 
-    /// Records the rows that differ, of so many. Returns whether they are to be sent again.
+    /// Records which rows of this snapshot differ, of so many. Returns whether they are to be sent
+    /// again.
     pub(super) fn end_rows(
         &mut self,
         mirror: &Mirror,
+        snapshot: &dyn TableRead,
         rows: u64,
         differing: &DifferingRows,
-    ) -> bool {
-        for row_key in &differing.keys {
-            add_name(&mut self.result.differing, mirror, row_key);
+    ) -> Result<bool, SendError> {
+        let keys = differing.keys.iter().flat_map(|(row_key, next)| [&**row_key, &**next]);
+        let places = Places::of(mirror, snapshot, keys)?;
+        let mut count = differing.more;
+        for (row_key, next) in &differing.keys {
+            // What only the mirror has may belong to either row beside it.
+            for beside in [row_key, next] {
+                if self.scope.has_row(mirror, &places, beside)? {
+                    count += 1;
+                    add_name(&mut self.result.differing, mirror, &places, beside);
+                    break;
+                }
+            }
         }
-        self.result.differences += differing.count;
+        self.result.differences += count;
         self.result.rows = rows;
         self.stage = Stage::Contents { from: Vec::new() };
-        self.repairs && differing.count > 0
+        Ok(self.repairs && count > 0)
     }
 
     /// Returns the state, or with its time the result.
@@ -159,7 +194,7 @@ impl Verification {
 
     fn note_difference(&mut self, mirror: &Mirror, row_key: &[u8]) {
         self.result.differences += 1;
-        add_name(&mut self.result.differing, mirror, row_key);
+        add_name(&mut self.result.differing, mirror, &Places::default(), row_key);
     }
 
     /// Returns whether it waits for nothing but a group, if the mirror has this one.
@@ -184,22 +219,37 @@ impl Verification {
         Ok(self.waiting.take())
     }
 
-    /// Returns the content files of the next rows.
+    /// Returns the content files of the next rows; none if there are no more, or none of the next
+    /// ones is to be compared.
     fn scan(&mut self, mirror: &Mirror) -> Result<Vec<Tried>, SendError> {
         let Stage::Contents { from } = &self.stage else { return Ok(Vec::new()) };
-        let mut files = Vec::new();
+        let most = match self.scope {
+            Scope::Volume => SLICE_FILES,
+            Scope::Below(_) => SCANNED,
+        };
+        let mut found = Vec::new();
         let mut next = None;
         let scanned = mirror.parts.table.scan(from, &[], &mut |row_key, value| {
-            if files.len() == SLICE_FILES {
+            if found.len() == most {
                 next = Some(row_key.to_vec());
                 return ControlFlow::Break(());
             }
             if let Some(key) = content_of(row_key, value) {
-                files.push(Tried::new(key, row_key.to_vec()));
+                found.push(Tried::new(key, row_key.to_vec()));
             }
             ControlFlow::Continue(())
         });
         scanned.map_err(|error| table_failed("verifying the mirror", &error))?;
+        let mut files = Vec::new();
+        for tried in found {
+            if files.len() == SLICE_FILES {
+                next = Some(tried.row_key);
+                break;
+            }
+            if self.scope.has_file(mirror, &tried.row_key, tried.key.0)? {
+                files.push(tried);
+            }
+        }
         self.stage = next.map_or(Stage::Waiting, |from| Stage::Contents { from });
         Ok(files)
     }
@@ -216,7 +266,9 @@ impl Verification {
         }
         let files = self.next_files(mirror, group)?;
         if files.is_empty() {
+            let is_scanned = matches!(self.stage, Stage::Waiting);
             return Ok(match self.waiting.len() {
+                _ if !is_scanned => Step::GoesOn,
                 0 => Step::Ended,
                 _ => Step::WaitsForGroup,
             });
@@ -262,7 +314,10 @@ impl Verification {
         let changes = tried.changes + 1;
         match changes < TRIES && self.waiting.len() < WAITING {
             true => self.waiting.push_changed(Tried { first: 0, changes, ..tried }, group),
-            false => add_name(&mut self.result.changing, mirror, &tried.row_key),
+            false => {
+                let names = &mut self.result.changing;
+                add_name(names, mirror, &Places::default(), &tried.row_key);
+            }
         }
     }
 
@@ -367,18 +422,34 @@ fn is_named(mirror: &Mirror, tried: &Tried) -> Result<bool, SendError> {
 }
 
 impl Mirror {
-    /// Begins to compare the mirror with the volume. With `repairs` what differs is sent again.
-    /// Returns false if a verification is under way already.
-    pub(crate) fn begin_verification(&self, repairs: bool) -> bool {
+    /// Begins to compare the mirror with the volume, or with a file or folder of it and all below
+    /// that. With `repairs` what differs is sent again. Returns false if a verification is under
+    /// way already.
+    ///
+    /// # Errors
+    /// `Stale` if there is no such file or folder; `Elsewhere` if its home is at another site.
+    pub(crate) fn begin_verification(
+        &self,
+        repairs: bool,
+        below: Option<InodeId>,
+    ) -> Result<bool, Error> {
+        if let Some(ino) = below {
+            self.parts.shard.placement(Handle::own(ino), false)?;
+        }
         let mut state = self.state.lock();
         let goes_on = state.verified.as_ref().is_some_and(|verified| verified.finished.is_none());
         if goes_on || state.wanted_verification.is_some() {
-            return false;
+            return Ok(false);
         }
-        state.wanted_verification = Some(repairs);
-        state.verified = Some(Verified::default());
+        state.wanted_verification = Some(Wanted { repairs, below });
+        state.verified = Some(Verified { below, repairs, ..Verified::default() });
         self.changed.notify_all();
-        true
+        Ok(true)
+    }
+
+    /// Returns the result of the last verification of all of the volume; `None` if there was none.
+    pub(crate) fn verified_whole(&self) -> Option<Verified> {
+        self.state.lock().verified_whole.clone()
     }
 
     /// Returns the state of the last verification; `None` if there was none.

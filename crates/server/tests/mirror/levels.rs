@@ -363,7 +363,7 @@ fn a_comparison_goes_on_after_a_lost_connection() {
         put(server, ROOT, &format!("f{number}"), &[number as u8; 70_000]).unwrap();
     }
     world.mirrored();
-    assert!(server.verify_mirror(false));
+    assert!(server.verify_mirror(false, None).unwrap());
     let begun = Instant::now();
     let mut cuts = 0;
     let verified = loop {
