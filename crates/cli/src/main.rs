@@ -117,6 +117,7 @@ fn run(verb: Verb) -> Outcome<ExitCode> {
         Verb::Site(args) => verbs::site::run(&args),
         Verb::Relay(args) => verbs::relay::run(&args),
         Verb::Wait(args) => verbs::wait::run(&args),
+        Verb::Reached(args) => verbs::reached::run(&args),
         Verb::Verify(args) => verbs::verify::run(&args),
         Verb::Join(args) => verbs::join::run(args),
         Verb::Conflicts(args) => verbs::conflicts::run(&args),

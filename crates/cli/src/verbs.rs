@@ -15,6 +15,7 @@ pub(crate) mod key;
 mod level_args;
 pub(crate) mod log;
 pub(crate) mod mount;
+pub(crate) mod reached;
 pub(crate) mod relay;
 pub(crate) mod revoke;
 pub(crate) mod serve;
@@ -64,6 +65,7 @@ Work on it in several offices:
 
 Keep it safe elsewhere:
   wait       Wait until what was done is safe here, or at the mirror too
+  reached    Print how far the last changes of files have come
   verify     Compare the mirror with the volume; --apply repairs it
   relay      Pass changes on to mirrors, though a server may be gone
 
@@ -107,6 +109,7 @@ pub(crate) enum Verb {
     Log(log::Args),
     Site(site::Args),
     Wait(wait::Args),
+    Reached(reached::Args),
     Verify(verify::Args),
     Relay(relay::Args),
     Join(join::Args),
@@ -137,6 +140,7 @@ impl Verb {
             Self::Log(args) => args.json,
             Self::Site(args) => args.json(),
             Self::Wait(args) => args.json,
+            Self::Reached(args) => args.json,
             Self::Verify(args) => args.json,
             Self::Relay(args) => args.json,
             Self::Join(args) => args.json,

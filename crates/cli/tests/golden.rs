@@ -28,7 +28,7 @@ macro_rules! needs {
     };
 }
 
-const VERBS: [&str; 24] = [
+const VERBS: [&str; 25] = [
     "up",
     "serve",
     "mount",
@@ -48,6 +48,7 @@ const VERBS: [&str; 24] = [
     "conflicts",
     "join",
     "wait",
+    "reached",
     "verify",
     "relay",
     "check",

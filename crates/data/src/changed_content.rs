@@ -141,6 +141,19 @@ impl ContentChanges {
             || inner.cut.as_ref().is_some_and(|cut| cut.size(key).is_some())
     }
 
+    /// Returns whether a content file has changed since the last cut.
+    #[must_use]
+    pub fn is_uncut(&self, key: ContentKey) -> bool {
+        let inner = self.inner.lock();
+        inner.has_more || inner.files.contains_key(&key)
+    }
+
+    /// Returns whether a content file is in the cut that is being sent.
+    #[must_use]
+    pub fn is_in_cut(&self, key: ContentKey) -> bool {
+        self.inner.lock().cut.as_ref().is_some_and(|cut| cut.size(key).is_some())
+    }
+
     /// Returns the number of changed bytes that were not read, and the memory of the records.
     #[must_use]
     pub fn risk(&self) -> ContentRisk {

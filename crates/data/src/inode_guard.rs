@@ -10,7 +10,7 @@ use pelago_store::sync::MutexGuard;
 use pelago_wire::{Handle, InodeId};
 
 use crate::blocking::{MayBlock, OpError};
-use crate::inode::{Inode, InodeState};
+use crate::inode::{Inode, InodeState, Uncommitted};
 use crate::open_files::OpenFiles;
 
 /// An open inode with its state locked.
@@ -49,6 +49,11 @@ impl OpenFiles {
 }
 
 impl InodeGuard<'_> {
+    /// Returns whether the row lacks values.
+    pub(crate) fn has_uncommitted(&self) -> bool {
+        self.state.uncommitted != Uncommitted::Nothing
+    }
+
     /// Returns the handle of the inode.
     pub(crate) fn handle(&self) -> Handle {
         self.inode.handle

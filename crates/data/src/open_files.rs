@@ -18,6 +18,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
@@ -254,6 +255,15 @@ impl OpenFiles {
     #[must_use]
     pub fn has_writers(&self, ino: InodeId) -> bool {
         self.opens.writers(ino) > 0
+    }
+
+    /// Returns whether the rows of a file may lack what a program has written to it.
+    #[must_use]
+    pub fn has_uncommitted_bytes(&self, ino: InodeId) -> bool {
+        let Some(inode) = self.opens.inode(ino) else { return false };
+        // A lock that is taken now is mostly that of a write or of a commit.
+        let guard = self.lock_within(&inode, Duration::ZERO);
+        guard.is_none_or(|guard| guard.has_uncommitted())
     }
 
     /// Returns whether a loss of power may lose bytes of this file: it has a `writing` row.

@@ -47,6 +47,7 @@ pub use file_bytes::{
     Appended, BytesChange, BytesPlace, InlineBytes, WritingRow, without_privileges,
 };
 pub use intents::NameThere;
+pub use last_change::LastChange;
 pub use list::Page;
 pub use new_inode::NewInode;
 pub use open_inodes::{AttrSource, LiveAttrs};
@@ -75,6 +76,7 @@ mod file_bytes;
 mod inode_ids;
 mod intents;
 mod interface;
+mod last_change;
 mod link;
 mod list;
 #[cfg(test)]

@@ -27,6 +27,7 @@ use pelago_wire::{Code, Error, Time};
 use backlog::Backlog;
 use cut::TakenCut;
 use handover::HandOver;
+use reached::GroupStamps;
 use relay::RelayState;
 use waits::{Waits, WaitsEnd};
 
@@ -48,6 +49,7 @@ mod group;
 mod handover;
 mod levels;
 mod peer;
+mod reached;
 mod relay;
 mod resync;
 mod sender;
@@ -133,6 +135,8 @@ struct State {
     close: Option<CloseLink>,
     /// The rows that are being sent.
     under_way: RowRisk,
+    /// The batches of the groups.
+    groups: GroupStamps,
     /// The connection to the relay, and what it has.
     relay: RelayState,
     /// The callers that wait for the mirror.
@@ -173,6 +177,7 @@ impl Mirror {
             verified_whole: None,
             close: None,
             under_way: RowRisk::default(),
+            groups: GroupStamps::default(),
             relay: RelayState::default(),
             waits,
             compares_rows: false,

@@ -20,6 +20,11 @@ pub const SITES: &[u8] = b"user.pelago.sites";
 /// The attribute that sets the [level](crate::Level) of a file, or of all that is below a folder.
 pub const LEVEL: &[u8] = b"user.pelago.level";
 
+/// The attribute that says which stage the last change of a file has reached on its way to the
+/// mirror ([`Reached`](crate::Reached)). It is computed for each question, no list has it, and it
+/// cannot be set.
+pub const REACHED: &[u8] = b"user.pelago.reached";
+
 /// Returns whether an extended attribute is of users (`user.`), who may read and write it as the
 /// bytes of the file (`xattr(7)`).
 #[must_use]
@@ -39,10 +44,14 @@ pub const fn is_setting(name: &[u8]) -> bool {
     begins_with(name, b"user.pelago.")
 }
 
-/// Returns whether the value of an extended attribute is computed: [`SITES`].
+/// Returns whether the value of an extended attribute is computed: [`SITES`], [`REACHED`].
 #[must_use]
 pub const fn is_computed(name: &[u8]) -> bool {
-    name.len() == SITES.len() && begins_with(name, SITES)
+    is(name, SITES) || is(name, REACHED)
+}
+
+const fn is(name: &[u8], other: &[u8]) -> bool {
+    name.len() == other.len() && begins_with(name, other)
 }
 
 const fn begins_with(name: &[u8], prefix: &[u8]) -> bool {

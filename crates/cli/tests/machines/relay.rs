@@ -92,6 +92,10 @@ fn what_was_synced_at_level_network_survives_the_server_while_the_mirror_is_away
     sites.lab.network.cut(&sites.there);
     edge.write("meanwhile");
     assert_eq!(edge.reported()["used"], true);
+    let files = "~/pelago/files/meanwhile ~/pelago/files/before";
+    let reached = sites.home.types(&format!("pelago reached {files} --json")).json();
+    assert_eq!(reached["files"][0]["reached"], "sent", "{reached}");
+    assert_eq!(reached["files"][1]["reached"], "mirrored", "{reached}");
     let before = sums(&sites.home, &sites.tree());
     kill(sites.primary());
     sites.lab.network.join(&sites.there);

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use pelago_store::key::{self, VolumeRow};
 use pelago_store::report::{row_damaged, table_failed};
-use pelago_store::rows::{MirrorRow, Row};
+use pelago_store::rows::{MirrorRow, Row, Stamp};
 use pelago_store::table::{Batch, Change, Snapshot};
 use pelago_wire::{Error, limits};
 
@@ -52,6 +52,8 @@ pub struct RowCut {
     pub changed: ChangedRows,
     /// The sequence of the newest batch before the cut.
     pub sequence: u64,
+    /// The stamp of that batch.
+    pub stamp: Stamp,
     /// The value of [`crate::durability::Durability::invalidations`] at that moment.
     pub invalidations: u64,
 }
@@ -160,6 +162,7 @@ impl Shard {
             snapshot,
             changed: changed.unwrap_or_default(),
             sequence: locked.state.sequence,
+            stamp: Stamp { sequence: locked.state.sequence, ..locked.next_stamp() },
             invalidations: self.durability.invalidations(),
         })
     }

@@ -34,6 +34,7 @@ impl Mirror {
             // A cut that was taken before the copy begins is older than the copy.
             state.cut = None;
             state.wants_cut = false;
+            state.groups.start_over();
         }
         parts.shard.collect_changes();
         parts.opens.collect_changes();

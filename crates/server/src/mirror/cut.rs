@@ -51,6 +51,7 @@ impl Mirror {
         state.under_way = rows.changed.risk();
         let at = clock::now();
         let since = Instant::now();
+        state.groups.cut(rows.stamp, since);
         state.cut = Some(TakenCut { rows, commit, has_all, at, since });
         state.wants_cut = false;
         state.wants_empty_cut = false;
@@ -108,6 +109,8 @@ impl Mirror {
         self.backlog.sent(bytes, since.elapsed());
         let mut state = self.state.lock();
         state.under_way = RowRisk::default();
+        state.groups.end();
+        state.groups.mirrored(cut.rows.stamp);
         state.as_of = Some(*at);
         self.changed.notify_all();
         let answers = state.waits.mirrored(*commit, *has_all);
@@ -136,5 +139,7 @@ impl Mirror {
 pub(super) fn take_back(mirror: &Mirror, changed: ChangedRows) {
     mirror.parts.shard.take_back(changed);
     mirror.parts.opens.changes().take_back();
-    mirror.state.lock().under_way = RowRisk::default();
+    let mut state = mirror.state.lock();
+    state.under_way = RowRisk::default();
+    state.groups.end();
 }

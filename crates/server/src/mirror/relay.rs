@@ -126,6 +126,7 @@ impl Mirror {
     fn queue_relayed(&self, group: Queued) {
         let mut state = self.state.lock();
         state.under_way = RowRisk::default();
+        state.groups.end();
         state.waits.queued(group.commit, group.has_all);
         state.relay.queue.push(group);
         if !state.relay.is_apart() {
@@ -162,6 +163,7 @@ impl State {
     /// Records that the mirror has a group. Returns the callers that have waited for it.
     fn mirrored(&mut self, group: &Queued) -> Vec<WhenMirrored> {
         self.as_of = Some(group.at);
+        self.groups.mirrored(group.stamp);
         self.waits.mirrored(group.commit, group.has_all)
     }
 }

@@ -367,6 +367,7 @@ impl<'a> Sender<'a> {
         parts.opens.sync_contents(&contents)?;
         self.mirror.wait_until_safe(cut)?;
         let next = self.course.begin_group();
+        self.mirror.state.lock().groups.begin(next.number);
         let mut group = GroupSender::begin(link, next, at)?;
         let sent = self.send_changes(&mut group, &contents, cut);
         self.finish(group, next, sent)

@@ -117,8 +117,11 @@ impl Executor<'_> {
                 let entries = usize::try_from(*entries).unwrap_or(usize::MAX);
                 self.list(Page { dir: *dir, after: *after, behind, entries, attributes })
             }
-            Request::GetXattr { node, name } if xattr::is_computed(name) => {
+            Request::GetXattr { node, name } if name == xattr::SITES => {
                 bytes(self.sites_of_file(*node))
+            }
+            Request::GetXattr { node, name } if name == xattr::REACHED => {
+                bytes(self.reached(*node))
             }
             Request::GetXattr { node, name } => bytes(shard.get_xattr(*node, name)),
             Request::ListXattr { node } => bytes(shard.list_xattr(self.context, *node)),

@@ -165,6 +165,14 @@ impl Executor<'_> {
         }
     }
 
+    /// Returns how far the last change of a file has come.
+    pub(super) fn reached(&self, node: Handle) -> Result<Vec<u8>, Error> {
+        match &self.parts.mirror {
+            Some(mirror) => mirror.reached(node).map(|reached| reached.to_string().into_bytes()),
+            None => Err(Code::NoXattr.into()),
+        }
+    }
+
     /// Checks that the caller may set this level.
     ///
     /// # Errors

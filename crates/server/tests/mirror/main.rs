@@ -4,4 +4,5 @@
 
 mod image;
 mod levels;
+mod reached;
 mod sending;

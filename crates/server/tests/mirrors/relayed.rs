@@ -15,11 +15,13 @@ use pelago_wire::mirror::{
 use pelago_wire::relay::{
     OfferedRelay, OnReport, Record, RelayAnswer, RelayLink, RelayReport, RelaySays,
 };
+use pelago_wire::{Handle, MirrorStage, Reached, Reply, Request, xattr};
 
 use super::pair::{
     Event, Fate, Keeper, PEER, Pair, RELAY_KEY, fill, noise, put_at, set_connect, start,
 };
 use super::primary::put;
+use crate::harness::requests::{call, lookup};
 use crate::harness::rig::DEADLINE;
 
 /// A relay in this process. Records are not sealed.
@@ -475,4 +477,25 @@ fn a_mirror_behind_a_relay_is_equal_whatever_is_lost() {
             assert!(thread.join().is_ok(), "seed {seed}");
         }
     }
+}
+
+/// What the relay has is at the edge until the mirror has it.
+#[test]
+fn a_change_that_a_relay_has_is_at_the_edge() {
+    let world = World::new();
+    world.relay().holds = true;
+    put(&world.server, "kept", &noise(9000));
+    let node = lookup(&world.server, Handle::ROOT, "kept").unwrap().handle;
+    let place = |world: &World| {
+        let name = xattr::REACHED.to_vec();
+        let request = Request::GetXattr { node, name };
+        match call(&world.server, request, &[]).unwrap() {
+            Reply::Bytes(text) => Reached::decode(&text).unwrap().stage,
+            other => panic!("{other:?}"),
+        }
+    };
+    world.until("the relay has it", |world| place(world) == MirrorStage::Edge);
+    world.relay().holds = false;
+    world.until("the mirror has it", |world| place(world) == MirrorStage::Mirrored);
+    world.expect_equal();
 }

@@ -164,9 +164,11 @@ impl Sender<'_> {
             Ok(bytes) => {
                 self.search.succeeded();
                 self.mirror.parts.opens.changes().finish_cut();
-                let TakenCut { commit, has_all, at, since, .. } = cut;
+                let TakenCut { rows, commit, has_all, at, since } = cut;
                 let number = self.course.safe();
-                self.mirror.queue_relayed(Queued { number, commit, has_all, at, since, bytes });
+                let stamp = rows.stamp;
+                let group = Queued { number, commit, has_all, stamp, at, since, bytes };
+                self.mirror.queue_relayed(group);
                 Ok(())
             }
             Err(error) => {

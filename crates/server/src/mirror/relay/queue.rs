@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use pelago_wire::{Time, limits};
+use pelago_store::rows::Stamp;
+use pelago_wire::{MirrorStage, Time, limits};
 
 use super::super::Commit;
 
@@ -19,6 +20,8 @@ pub(in super::super) struct Queued {
     pub(in super::super) commit: Commit,
     /// It has all that open files had in memory.
     pub(in super::super) has_all: bool,
+    /// The stamp of the newest batch that it has.
+    pub(in super::super) stamp: Stamp,
     /// The time of its cut.
     pub(in super::super) at: Time,
     /// The same time, by the clock that no one sets.
@@ -98,6 +101,21 @@ impl Queue {
         self.groups.front().map(|group| group.since)
     }
 
+    /// Returns the stage of the group that has this batch, or of the newest one, with its number
+    /// and the time of its cut; `None` if no group here has it.
+    pub(in super::super) fn stage_of(
+        &self,
+        stamp: Stamp,
+        is_newest: bool,
+    ) -> Option<(MirrorStage, u64, Instant)> {
+        let group = match is_newest {
+            true => self.groups.back(),
+            false => self.groups.iter().find(|group| stamp <= group.stamp),
+        }?;
+        let stage = if group.number <= self.sent { MirrorStage::Sent } else { MirrorStage::Edge };
+        Some((stage, group.number, group.since))
+    }
+
     /// Returns whether the relay is to get another group now.
     pub(super) fn has_room(&self) -> bool {
         self.groups.len() < limits::RELAYED_GROUPS && self.bytes < MOST_BYTES
@@ -111,7 +129,8 @@ mod tests {
     fn group(number: u64, bytes: u64) -> Queued {
         let at = Time { seconds: 0, nanos: 0 };
         let commit = Commit(number * 10);
-        Queued { number, commit, has_all: true, at, since: Instant::now(), bytes }
+        let stamp = Stamp { epoch: 1, sequence: number * 100 };
+        Queued { number, commit, has_all: true, stamp, at, since: Instant::now(), bytes }
     }
 
     #[test]
@@ -133,6 +152,22 @@ mod tests {
         queue.set_safe(9);
         assert_eq!(queue.take_safe().len(), 1);
         assert!(queue.is_empty() && queue.since().is_none() && queue.bytes() == 0);
+    }
+
+    #[test]
+    fn a_change_is_where_its_group_is() {
+        let mut queue = Queue::default();
+        (1..=3).for_each(|number| queue.push(group(number, 1)));
+        queue.set_sent(2);
+        let stage = |sequence, is_newest| {
+            let found = queue.stage_of(Stamp { epoch: 1, sequence }, is_newest);
+            found.map(|(stage, number, _)| (stage, number))
+        };
+        assert_eq!(stage(100, false), Some((MirrorStage::Sent, 1)));
+        assert_eq!(stage(101, false), Some((MirrorStage::Sent, 2)));
+        assert_eq!(stage(201, false), Some((MirrorStage::Edge, 3)));
+        assert_eq!(stage(301, false), None, "it is not cut yet");
+        assert_eq!(stage(100, true), Some((MirrorStage::Edge, 3)));
     }
 
     #[test]

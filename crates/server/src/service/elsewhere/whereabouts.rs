@@ -49,7 +49,7 @@ impl Dispatcher {
         submission: Submission<'a>,
     ) -> ControlFlow<Option<Result<Reply, Error>>, Submission<'a>> {
         let node = match &submission.request {
-            Request::GetXattr { node, name } if xattr::is_computed(name) => *node,
+            Request::GetXattr { node, name } if name == xattr::SITES => *node,
             _ => return ControlFlow::Continue(submission),
         };
         // A session of a site is answered by the home, and every home is its own.
