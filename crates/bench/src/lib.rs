@@ -31,6 +31,7 @@ pub use ringer::{
     RequestCounter, RingerFigures, RingerFolder, RingerOptions, RingerPaper, RingerReport,
     RingerRow, ringer,
 };
+pub use smfs::{MirrorWait, SmfsFigures, SmfsFolder, SmfsLevel, SmfsOptions, SmfsReport, smfs};
 pub use tree::{ColdContender, Restart, TreeOptions, tree};
 
 pub mod circus;
@@ -48,6 +49,7 @@ mod process;
 mod programs;
 mod report;
 mod ringer;
+mod smfs;
 mod timing;
 mod tree;
 mod vocabulary;

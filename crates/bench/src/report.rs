@@ -222,7 +222,7 @@ fn sorted(values: &[f64]) -> Vec<f64> {
 }
 
 /// Returns the quantile of sorted values, interpolated linearly; 0 if there are none.
-fn quantile(sorted: &[f64], fraction: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], fraction: f64) -> f64 {
     let at = fraction * sorted.len().saturating_sub(1) as f64;
     let value = |index: f64| sorted.get(index as usize).copied().unwrap_or(0.0);
     let below = value(at.floor());

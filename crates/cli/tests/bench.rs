@@ -202,6 +202,37 @@ fn small_measurements_of_ringer() {
     assert!(missing.err.contains("open failed in nowhere"), "{missing:?}");
 }
 
+/// A volume without a relay has all levels but one, and one without a mirror has nothing to mirror.
+#[test]
+fn small_measurements_of_smfs() {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let volume = Volume::mounted();
+    let mut command = pelago(&volume.root, ["bench", "smfs", "--json", "--level"]);
+    command.args(["async,local,network,remote", "--testers", "2", "--seconds", "1"]);
+    command.args(["--warm-up", "0", "--rounds", "1", "--svg", "charts.svg"]);
+    let report = run(command.arg(volume.files())).expect_success().json();
+    assert_eq!((&report["version"], &report["bench"]), (&1.into(), &"smfs".into()));
+    let levels = report["levels"].as_array().unwrap();
+    let names: Vec<_> = levels.iter().map(|level| level["level"].as_str().unwrap()).collect();
+    assert_eq!(names, ["async", "local", "network", "remote"]);
+    for level in levels {
+        let is_network = level["level"] == "network";
+        assert_eq!(level["figures"].is_null(), is_network, "{level}");
+        let why = level["refused"].as_str().unwrap_or_default();
+        assert_eq!(why.contains("has no relay"), is_network, "{level}");
+        if !is_network {
+            assert!(level["figures"]["per_s"]["median"].as_f64().unwrap() > 0.0, "{level}");
+            assert!(level["figures"]["mirrored_after_s"].is_null(), "there is no mirror: {level}");
+        }
+    }
+    assert_eq!(fs::read_dir(volume.files()).unwrap().count(), 0, "files stay behind");
+    assert!(fs::read_to_string(volume.root.join("charts.svg")).unwrap().contains("<svg"));
+    volume.finish();
+}
+
 /// Each question has as many hits as the corpus says, else the benchmark fails.
 #[test]
 fn a_small_find() {

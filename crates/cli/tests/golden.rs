@@ -62,7 +62,9 @@ fn help() {
     for verb in VERBS {
         said(&format!("help-{verb}"), &[verb, "--help"]);
     }
-    for kind in ["meta", "io", "lib", "million", "tree", "everyday", "discfs", "ringer", "find"] {
+    let benches =
+        ["meta", "io", "lib", "million", "tree", "everyday", "discfs", "ringer", "smfs", "find"];
+    for kind in benches {
         said(&format!("help-bench-{kind}"), &["bench", kind, "--help"]);
     }
     for what in ["new", "show", "allow", "remove", "name", "unname", "list"] {

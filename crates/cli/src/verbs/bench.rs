@@ -28,6 +28,7 @@ mod leases;
 mod million;
 mod ringer;
 mod scratch;
+mod smfs;
 mod svg_file;
 mod tree;
 mod volume;
@@ -67,6 +68,8 @@ enum Benchmark {
     Discfs(discfs::Args),
     /// Ringer's measurements: six calls for metadata, and transfers of 2 B to 2 MiB
     Ringer(ringer::Args),
+    /// SMFS's measurements: synced appends by their levels of safety, in mirrored volumes
+    Smfs(smfs::Args),
     /// Searches among a million files by tags, names, sizes and texts; what their index costs
     Find(find::Args),
 }
@@ -163,6 +166,7 @@ impl Args {
             Benchmark::Everyday(args) => args.on.json,
             Benchmark::Discfs(args) => args.on.json,
             Benchmark::Ringer(args) => args.json,
+            Benchmark::Smfs(args) => args.json,
             Benchmark::Find(args) => args.json,
         }
     }
@@ -194,6 +198,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         Benchmark::Everyday(args) => everyday::run(&args)?,
         Benchmark::Discfs(args) => discfs::run(&args)?,
         Benchmark::Ringer(args) => ringer::run(&args)?,
+        Benchmark::Smfs(args) => smfs::run(&args)?,
         Benchmark::Find(args) => find::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)
