@@ -4,9 +4,10 @@
 const CRUISE: u32 = 6;
 /// The drain after the startup, which leaves a queue of up to a round trip and a half.
 const DRAIN_STARTUP: Phase = Phase::Drain { pace: 50, left: 3 };
-/// The drain after a probe, which leaves a queue of a quarter of a round trip. It takes two: what
-/// the first one has done is seen after it.
-const DRAIN_PROBE: Phase = Phase::Drain { pace: 87, left: 1 };
+/// The drain after a probe, which leaves a queue of a fifth of a round trip. It takes two: what the
+/// first one has done is seen after it. What is left of the queue then, the cruise empties: a drain
+/// that empties it all leaves the link idle at its end.
+const DRAIN_PROBE: Phase = Phase::Drain { pace: 92, left: 1 };
 /// Round trips in which the rate does not grow by a quarter, after which the link is known.
 const FLAT: u32 = 3;
 

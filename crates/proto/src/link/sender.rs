@@ -18,6 +18,8 @@ const LEAST_WINDOW: u64 = 10 * limits::DATAGRAM_BYTES as u64;
 const UNKNOWN: u64 = 4;
 /// The time by which a datagram may be ahead of its pace: sends of several at once cost less.
 const AHEAD: Duration = Duration::from_millis(1);
+/// The time by which one may be behind it and catch up: the thread that sends was not woken sooner.
+const BEHIND: Duration = Duration::from_millis(4);
 /// The least time without a report after which what is under way is given up.
 const SILENCE: Duration = Duration::from_millis(200);
 /// Lengths of runs of losses that one round trip remembers.
@@ -139,9 +141,10 @@ impl LinkSender {
         let number = self.next();
         if self.in_flight() == 0 {
             self.heard = now;
+            self.next_at = self.next_at.max(now);
         }
         let is_paced = self.in_flight() >= LEAST_WINDOW;
-        self.next_at = self.next_at.max(now);
+        self.next_at = self.next_at.max(now.saturating_sub(BEHIND));
         self.total += bytes as u64;
         self.sent.push_back(Sent { at: now, total: self.total });
         self.round.has_backlog &= has_more;
@@ -287,7 +290,12 @@ impl LinkSender {
         }
         let has_backlog = self.round.has_backlog;
         let best = self.best.best();
+        let was_startup = self.phase.is_startup();
         self.phase = self.phase.after(Round { best, has_backlog, has_queue, has_overflowed });
+        if was_startup && !self.phase.is_startup() {
+            // What is under way was sent at twice the rate of the link, and its losses say so.
+            self.counts_from = self.next();
+        }
         self.restart_round(Some(seen));
         self.round.is_in_doubt = has_queue || may_overflow;
     }
