@@ -5,6 +5,7 @@
 //! work only. The mirror uses the same processors, which makes the ratios worse than at two sites.
 
 mod costs;
+mod link;
 mod resync;
 mod sites;
 
@@ -21,6 +22,8 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
     }
     let logs = mounted::log_folder("mirror")?;
     match words {
+        [kind, ..] if kind == "receive" || kind == "send" => link::end(words),
+        [kind, rest @ ..] if kind == "link" => link::run(&logs, rest),
         [kind, rest @ ..] if kind == "costs" => {
             let (rounds, step) = rest.split_at(rest.len().min(1));
             let rounds = arguments::count(rounds, DEFAULT_ROUNDS, "rounds")?;
@@ -32,6 +35,6 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
         [kind, rest @ ..] if kind == "large" => {
             verdict(resync::of_large(&logs, arguments::count(rest, DEFAULT_MIB, "MiB")?)?)
         }
-        _ => Err("needs `costs`, `files` or `large`".to_owned()),
+        _ => Err("needs `costs`, `files`, `large` or `link`".to_owned()),
     }
 }

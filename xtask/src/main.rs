@@ -165,8 +165,9 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "mirror",
-        arguments: "costs [ROUNDS [STEP]] | files [FILES] | large [MIB]",
-        does: "measures what a mirror costs, and comparing a million files or 10 GiB; as root",
+        arguments: "costs [ROUNDS [STEP]] | files [FILES] | large [MIB] | link [OPTIONS]",
+        does: "measures what a mirror costs, comparing a million files or 10 GiB, and how its \
+               datagrams use a line beside TCP; as root",
         run: |words| lab::run("mirror", words),
     },
     Verb {

@@ -97,7 +97,7 @@ const WALLS: &[Wall] = &[
     },
     Wall { package: SLOWLINK, imports: &[RANDOM], tests_import: &[] },
     Wall { package: TESTBED, imports: &[], tests_import: &[] },
-    Wall { package: LAB, imports: &[RANDOM, CHART, TESTBED], tests_import: &[] },
+    Wall { package: LAB, imports: &[WIRE, NET, RANDOM, CHART, TESTBED], tests_import: &[] },
     Wall { package: XTASK, imports: &[TESTBED], tests_import: &[] },
 ];
 

@@ -162,7 +162,11 @@ impl MirrorConnection {
     }
 
     /// Sends what is buffered; with as many repair packets as a waiter needs, if there is one.
-    pub(super) fn flush_records(&mut self, is_awaited: bool) -> Result<(), LinkError> {
+    /// Waits for no answer.
+    ///
+    /// # Errors
+    /// [`LinkError::Lost`].
+    pub fn flush_records(&mut self, is_awaited: bool) -> Result<(), LinkError> {
         match &self.datagrams {
             Some(datagrams) if is_awaited => datagrams.flush(),
             Some(datagrams) => datagrams.release(),
