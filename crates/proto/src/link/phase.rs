@@ -8,6 +8,12 @@ const DRAIN_STARTUP: Phase = Phase::Drain { pace: 50, left: 3 };
 /// first one has done is seen after it. What is left of the queue then, the cruise empties: a drain
 /// that empties it all leaves the link idle at its end.
 const DRAIN_PROBE: Phase = Phase::Drain { pace: 92, left: 1 };
+/// The window while the link is shared, in parts of a hundred. A stream of TCP that fills a queue
+/// of a whole round trip doubles the trip of each datagram: with 1.25 times a round trip under way
+/// the rate falls to 0.6, and again in the next round trips, until nothing is left. With twice as
+/// much TCP gets nothing. In simulations beside windows that a loss halves both have a third or
+/// more at 1.6.
+const SHARING: u64 = 163;
 /// Round trips in which the rate does not grow by a quarter, after which the link is known.
 const FLAT: u32 = 3;
 
@@ -111,10 +117,12 @@ impl Phase {
     }
 
     /// Returns the window, in parts of a hundred of what the best rate delivers in a round trip.
+    ///
+    /// The pace is what keeps the queue short; the window is for a queue that others fill.
     pub(super) const fn window(self) -> u64 {
         match self {
             Self::Startup { .. } => 250,
-            Self::Drain { .. } | Self::Cruise { .. } | Self::Probe | Self::Watch { .. } => 125,
+            Self::Drain { .. } | Self::Cruise { .. } | Self::Probe | Self::Watch { .. } => SHARING,
         }
     }
 }

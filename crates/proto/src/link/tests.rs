@@ -164,6 +164,72 @@ fn losses_of_a_queue_lower_the_rate_and_not_the_code() {
     assert!(bulk.share(ms(1000)) > 0.9, "the link is found again");
 }
 
+/// A window that grows by a packet in each round trip and is halved by a loss fills any queue.
+struct Halving {
+    window: f64,
+    /// When each packet under way is known to have arrived, or to be lost.
+    under_way: BTreeSet<(Duration, u64, bool)>,
+    next: u64,
+    /// Losses of packets before this one have halved the window.
+    halved: u64,
+    arrived: u64,
+}
+
+impl Halving {
+    fn new() -> Self {
+        let under_way = BTreeSet::new();
+        Self { window: 10.0, under_way, next: 0, halved: 0, arrived: 0 }
+    }
+
+    fn step(&mut self, now: Duration, path: &mut Path<u64>) {
+        while let Some(&(at, number, is_lost)) = self.under_way.first().filter(|it| it.0 <= now) {
+            self.under_way.remove(&(at, number, is_lost));
+            self.arrived += u64::from(!is_lost);
+            match is_lost {
+                true if number >= self.halved => {
+                    self.window = (self.window / 2.0).max(2.0);
+                    self.halved = self.next;
+                }
+                true => {}
+                false => self.window += 1.0 / self.window,
+            }
+        }
+        while (self.under_way.len() as f64) < self.window {
+            let is_lost = !path.occupy(now, BYTES);
+            self.under_way.insert((path.leaves() + path.delay * 2, self.next, is_lost));
+            self.next += 1;
+        }
+    }
+}
+
+/// Beside a stream that fills the queue each of both has its share of the link: the longer trip of
+/// the datagrams does not lower their rate more and more, and the stream finds room. (A window of
+/// cubic grows faster than this one on a link of 100 ms.)
+#[test]
+fn a_window_that_each_loss_halves_and_the_datagrams_share_a_link() {
+    for (megabits, delay) in [(20.0, ms(20)), (50.0, ms(10)), (100.0, ms(50))] {
+        let mut bulk = Bulk::new(megabits, delay, 0.0);
+        bulk.there.queue = delay * 2;
+        let mut other = Halving::new();
+        // The window opens slowly.
+        other.window = megabits * 125_000.0 * delay.as_secs_f64() * 3.0 / BYTES as f64;
+        let mut run = |time: Duration| {
+            let (end, before) = (bulk.now + time, (bulk.arrived, other.arrived));
+            while bulk.now < end {
+                other.step(bulk.now, &mut bulk.there);
+                bulk.step();
+            }
+            let share =
+                |packets: u64| packets as f64 * BYTES as f64 / time.as_secs_f64() / bulk.there.rate;
+            [share(bulk.arrived - before.0), share(other.arrived - before.1)]
+        };
+        run(delay * 2 * 100);
+        let shares = run(delay * 2 * 300);
+        let least = shares[0].min(shares[1]);
+        assert!(least >= 0.32, "{megabits} Mbit/s, {delay:?}: {shares:?}");
+    }
+}
+
 /// A queue of two milliseconds cannot be seen. The probes that overflow it say nothing of the link.
 #[test]
 fn probes_do_not_count_as_losses_of_the_link() {
@@ -209,7 +275,7 @@ fn only_a_backlog_probes() {
     let after = bulk.sender.quality().rate;
     assert!(after >= before * 9 / 10, "{before}, then {after}");
     let delivered = before as f64 * 0.052;
-    assert!(most as f64 <= delivered * 1.3, "the window is 1.25 times a round trip: {most}");
+    assert!(most as f64 <= delivered * 1.7, "the window is 1.63 round trips: {most}");
 }
 
 /// A link that is dead for a while is taken up again.

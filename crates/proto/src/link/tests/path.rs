@@ -79,6 +79,11 @@ impl<T> Path<T> {
         self.under_way.push_back((self.busy_until + self.delay, datagram));
     }
 
+    /// Returns when the last one has left the bottleneck.
+    pub(crate) fn leaves(&self) -> Duration {
+        self.busy_until
+    }
+
     /// Takes the bottleneck for so many bytes. Returns whether there was room in the queue.
     pub(crate) fn occupy(&mut self, now: Duration, bytes: usize) -> bool {
         let begin = self.busy_until.max(now);
