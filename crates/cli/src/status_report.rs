@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use crate::data_path::Passthrough;
 
+mod datagrams;
 mod json;
 mod mirror_line;
 mod mirrors;
@@ -16,6 +17,7 @@ mod store;
 mod tests;
 mod text;
 
+pub(crate) use datagrams::DatagramLine;
 pub(crate) use json::FromJson;
 pub(crate) use mirror_line::{MirrorLine, RelayLine, VerifiedLine, link_text};
 pub(crate) use mirrors::{MirrorReport, MirrorsReport, PromotedReport};

@@ -18,7 +18,7 @@ use super::Served;
 use super::events::Stop;
 use super::neighbours::key_of;
 use crate::control::{ControlReply, VerifiedReport};
-use crate::status_report::{MirrorLine, RelayLine, VerifiedLine, link_text};
+use crate::status_report::{DatagramLine, MirrorLine, RelayLine, VerifiedLine, link_text};
 
 /// The answer of a volume without a mirror.
 const NO_MIRROR: &str = "the volume has no mirror: `pelago site mirror`";
@@ -195,14 +195,15 @@ pub(super) fn make_safe(server: &Server) -> ControlReply {
 
 /// Returns the state of the mirror for `status`.
 pub(super) fn line(server: &Server, datagrams: Option<&Datagrams>) -> Option<MirrorLine> {
-    let link = datagrams.and_then(Datagrams::status).map(|link| link_text(&link));
+    let link = datagrams.and_then(Datagrams::status);
     let verified = server.verified_whole().and_then(|verified| {
         let at = verified.finished?.seconds;
         let Verified { differences, repairs, .. } = verified;
         Some(VerifiedLine { at, differences, repaired: repairs })
     });
     server.mirror().map(|progress| MirrorLine {
-        link,
+        link: link.as_ref().map(link_text),
+        datagrams: link.as_ref().map(DatagramLine::from),
         verified,
         relay: progress.relay.map(RelayLine::from),
         state: match &progress.phase {

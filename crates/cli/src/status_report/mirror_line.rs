@@ -5,7 +5,7 @@ use pelago_store::clock;
 use pelago_wire::Level;
 use serde_json::{Value, json};
 
-use super::FromJson;
+use super::{DatagramLine, FromJson};
 use crate::output;
 
 /// The mirror of a volume.
@@ -34,6 +34,8 @@ pub(crate) struct MirrorLine {
     /// The rate, round trip and loss of the line, for people; `None` if the mirror gets no
     /// datagrams.
     pub(crate) link: Option<String>,
+    /// The same in numbers.
+    pub(crate) datagrams: Option<DatagramLine>,
     /// The relay to the mirror; `None` if there is none.
     pub(crate) relay: Option<RelayLine>,
     /// The last comparison of all of the volume since the start of the process.
@@ -62,8 +64,10 @@ impl VerifiedLine {
         let ago = ago(now.saturating_sub(self.at).max(0));
         match (self.differences, self.repaired) {
             (0, _) => format!("; verified {ago} ago"),
-            (count, true) => format!("; {count} differences were repaired {ago} ago"),
-            (count, false) => format!("; {count} differences {ago} ago: `pelago verify --apply`"),
+            (count, true) => format!("; verified {ago} ago, {count} repaired"),
+            (count, false) => {
+                format!("; verified {ago} ago, {count} not equal: `pelago verify --apply`")
+            }
         }
     }
 }
@@ -172,6 +176,7 @@ impl MirrorLine {
             "cut_off": self.is_cut_off,
             "waiting": self.waiting,
             "link": self.link,
+            "datagrams": self.datagrams.map(DatagramLine::to_json),
             "relay": self.relay.as_ref().map(RelayLine::to_json),
             "verified": self.verified.map(VerifiedLine::to_json),
         })
@@ -244,6 +249,7 @@ impl MirrorLine {
             is_cut_off: false,
             waiting: 0,
             link: None,
+            datagrams: Some(DatagramLine::sample()),
             relay: Some(RelayLine {
                 address: "key@edge:7440".to_owned(),
                 used: true,
@@ -271,6 +277,7 @@ impl FromJson for MirrorLine {
             is_cut_off: value["cut_off"] == true,
             waiting: value["waiting"].as_u64().unwrap_or(0),
             link: value["link"].as_str().map(str::to_owned),
+            datagrams: DatagramLine::from_json(&value["datagrams"]),
             relay: RelayLine::from_json(&value["relay"]),
             verified: VerifiedLine::from_json(&value["verified"]),
         })
@@ -309,9 +316,9 @@ mod tests {
         for (seconds, ago) in times {
             assert_eq!(line(seconds, 0, false), format!("{begin}verified {ago} ago\n"));
         }
-        let repaired = format!("{begin}3 differences were repaired 5 s ago\n");
+        let repaired = format!("{begin}verified 5 s ago, 3 repaired\n");
         assert_eq!(line(5, 3, true), repaired);
-        let left = format!("{begin}3 differences 5 s ago: `pelago verify --apply`\n");
+        let left = format!("{begin}verified 5 s ago, 3 not equal: `pelago verify --apply`\n");
         assert_eq!(line(5, 3, false), left);
     }
 

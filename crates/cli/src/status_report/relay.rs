@@ -6,7 +6,7 @@ use pelago_net::mirror::RelayStatus;
 use pelago_store::volume::VolumeId;
 use serde_json::{Value, json};
 
-use super::{FromJson, link_text};
+use super::{DatagramLine, FromJson, link_text};
 use crate::json::VERSION;
 use crate::output;
 
@@ -42,6 +42,8 @@ pub(crate) struct RelayedReport {
     pub(crate) problem: Option<String>,
     /// The state of the line to the mirror, for people; `None` if no datagrams are sent.
     pub(crate) link: Option<String>,
+    /// The same in numbers.
+    pub(crate) datagrams: Option<DatagramLine>,
 }
 
 impl RelayReport {
@@ -91,6 +93,7 @@ impl RelayedReport {
             "bytes": self.bytes,
             "problem": self.problem,
             "link": self.link,
+            "datagrams": self.datagrams.map(DatagramLine::to_json),
         })
     }
 
@@ -118,6 +121,7 @@ impl RelayedReport {
             bytes: 2 << 20,
             problem: None,
             link: None,
+            datagrams: Some(DatagramLine::sample()),
         }
     }
 }
@@ -131,6 +135,7 @@ impl From<RelayStatus> for RelayedReport {
             groups: status.groups,
             bytes: status.bytes,
             problem: status.apart,
+            datagrams: status.link.as_ref().map(DatagramLine::from),
             link: status.link.map(|link| {
                 // The promise of level *network* leaves this to chance.
                 let chance = link.residual.max(0.0);
@@ -166,6 +171,7 @@ impl FromJson for RelayedReport {
             bytes: u64::from_json(&value["bytes"])?,
             problem: value["problem"].as_str().map(str::to_owned),
             link: value["link"].as_str().map(str::to_owned),
+            datagrams: DatagramLine::from_json(&value["datagrams"]),
         })
     }
 }

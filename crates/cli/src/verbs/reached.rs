@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use pelago_mount::mountinfo;
 use pelago_wire::{Reached, SentGroup, xattr};
-use rustix::fs::{getxattr, stat};
+use rustix::fs::{FileType, getxattr, stat};
 use rustix::io::Errno;
 use serde_json::json;
 
@@ -84,6 +84,11 @@ fn failed(path: &Path, errno: Errno) -> Failure {
     if is_unknown && !is_in_volume(path) {
         return Failure::new(Exit::NotFound, format!("{name} is not in a volume"))
             .hint("name a file or folder in a mount of a volume");
+    }
+    let kind = stat(path).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    if is_unknown && !matches!(kind, Ok(FileType::RegularFile | FileType::Directory)) {
+        return Failure::new(Exit::Usage, format!("{name} is neither a file nor a folder"))
+            .hint("name the folder that it is in");
     }
     if is_unknown {
         return Failure::new(Exit::Failed, format!("the server of {name} does not say"))

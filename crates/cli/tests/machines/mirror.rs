@@ -554,8 +554,13 @@ fn a_mirror_gets_its_groups_in_datagrams() {
     sites.wait();
     let link = sites.mirror()["link"].as_str().unwrap().to_owned();
     assert!(link.contains("packets"), "{link}");
+    assert!(sites.mirror()["datagrams"]["data"].as_u64() > Some(0), "{}", sites.mirror());
+    let of_file = sites.home.types("pelago verify ~/pelago/files/large").out;
+    assert!(of_file.starts_with("equal     1 files"), "{of_file}");
+    assert!(sites.mirror()["verified"].is_null(), "only that file was compared");
     let verified = sites.home.types("pelago verify ~/pelago/files").out;
     assert!(verified.starts_with("equal"), "{verified}");
+    assert_eq!(sites.mirror()["verified"]["differences"], 0);
     kill(sites.keeper());
     sites.keep();
     tried(&sites.home, "echo more > ~/pelago/files/more").expect_success();

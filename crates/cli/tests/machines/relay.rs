@@ -94,7 +94,9 @@ fn what_was_synced_at_level_network_survives_the_server_while_the_mirror_is_away
     assert_eq!(edge.reported()["used"], true);
     let files = "~/pelago/files/meanwhile ~/pelago/files/before";
     let reached = sites.home.types(&format!("pelago reached {files} --json")).json();
-    assert_eq!(reached["files"][0]["reached"], "sent", "{reached}");
+    // Without answers the relay may not send all of it, and the sync goes on after three seconds.
+    let stage = reached["files"][0]["reached"].as_str();
+    assert!(matches!(stage, Some("edge" | "sent")), "{reached}");
     assert_eq!(reached["files"][1]["reached"], "mirrored", "{reached}");
     let before = sums(&sites.home, &sites.tree());
     kill(sites.primary());
