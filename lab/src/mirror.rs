@@ -5,6 +5,7 @@
 //! work only. The mirror uses the same processors, which makes the ratios worse than at two sites.
 
 mod costs;
+mod figures;
 mod link;
 mod resync;
 mod sites;
@@ -23,6 +24,7 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
     let logs = mounted::log_folder("mirror")?;
     match words {
         [kind, ..] if kind == "receive" || kind == "send" => link::end(words),
+        [kind, rest @ ..] if kind == "figures" => figures::run(&logs, rest),
         [kind, rest @ ..] if kind == "link" => link::run(&logs, rest),
         [kind, rest @ ..] if kind == "costs" => {
             let (rounds, step) = rest.split_at(rest.len().min(1));
@@ -35,6 +37,6 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
         [kind, rest @ ..] if kind == "large" => {
             verdict(resync::of_large(&logs, arguments::count(rest, DEFAULT_MIB, "MiB")?)?)
         }
-        _ => Err("needs `costs`, `files`, `large` or `link`".to_owned()),
+        _ => Err("needs `costs`, `files`, `large`, `link` or `figures`".to_owned()),
     }
 }

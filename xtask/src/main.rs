@@ -165,9 +165,10 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "mirror",
-        arguments: "costs [ROUNDS [STEP]] | files [FILES] | large [MIB] | link [OPTIONS]",
-        does: "measures what a mirror costs, comparing a million files or 10 GiB, and how its \
-               datagrams use a line beside TCP; as root",
+        arguments: "costs [ROUNDS [STEP]] | files [FILES] | large [MIB] | \
+                    link [OPTIONS] | figures [8] [9] [10] [11] [OPTIONS]",
+        does: "measures what a mirror costs, comparing a million files or 10 GiB, how its \
+               datagrams use a line beside TCP, and the figures of SMFS's paper; as root",
         run: |words| lab::run("mirror", words),
     },
     Verb {

@@ -12,8 +12,11 @@ use rustix::process::Pid;
 use serde_json::Value;
 
 use super::namespaces::{command_in, processes_in};
+use super::process::output;
 use super::report::text;
 
+/// The device at each end.
+const DEVICE: &str = "slow0";
 /// How long the process may take to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
@@ -66,6 +69,14 @@ impl SlowLink {
     /// Returns a command that runs at an end, `a` or `b`.
     pub(crate) fn command(&self, end: &str, program: &str) -> Command {
         command_in(text(&self.ends[end], "namespace"), program)
+    }
+
+    /// Has the connections of TCP from an end to an address that begin from now on use this
+    /// congestion control. It is a property of the route, for which a namespace needs no leave of
+    /// the machine.
+    pub(crate) fn set_control(&self, end: &str, to: &str, name: &str) -> Result<(), String> {
+        let mut route = self.command(end, "ip");
+        output(route.args(["route", "replace", to, "dev", DEVICE, "congctl", name])).map(drop)
     }
 
     /// Returns the processes at both ends.

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Instant;
 
-use super::sites::Sites;
+use super::sites::{LINE, Place, Sites};
 use crate::kit::report::{failed, met};
 use crate::kit::statistics::{median, quartiles};
 
@@ -75,7 +75,7 @@ pub(super) fn measure(logs: &Path, rounds: u32, word: Option<&str>) -> Result<bo
     if !STEPS.iter().any(|step| chosen(&step)) {
         return Err("measures `write`, `create` or `sync`".to_owned());
     }
-    let mut sites = Sites::start(logs, true)?;
+    let mut sites = Sites::start(logs, Place::MirrorInMemory, LINE)?;
     for volume in VOLUMES {
         sites.up(volume)?;
     }

@@ -99,7 +99,10 @@ impl Plan {
                 words.next().map(String::as_str).ok_or_else(|| format!("`{word}` needs a value"))
             };
             match word.as_str() {
-                "--quick" => (plan.rounds, plan.seconds) = (1, 5),
+                "--quick" => {
+                    plan.rounds = 1;
+                    plan.seconds = 5;
+                }
                 "--json" => plan.is_json = true,
                 "--rounds" => plan.rounds = arguments::number(value()?, "rounds")?,
                 "--seconds" => plan.seconds = arguments::number(value()?, "seconds")?,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use pelago_random::bytes_of;
 
-use super::sites::Sites;
+use super::sites::{LINE, Place, Sites};
 use crate::kit::process::memory_kib;
 use crate::kit::report::{failed, met};
 
@@ -26,7 +26,7 @@ const FORGET_PEAK: &str = "5";
 /// Compares a volume of so many small files with its mirror, of which none has changed. Returns
 /// whether the limits are kept.
 pub(super) fn of_files(logs: &Path, files: u64) -> Result<bool, String> {
-    let mut sites = Sites::start(logs, false)?;
+    let mut sites = Sites::start(logs, Place::Disk, LINE)?;
     sites.up(VOLUME)?;
     make_files(&sites.files(VOLUME), files)?;
     sites.mirror(VOLUME)?;
@@ -38,7 +38,7 @@ pub(super) fn of_files(logs: &Path, files: u64) -> Result<bool, String> {
 
 /// Compares a volume with one file of so many MiB, of which one has changed.
 pub(super) fn of_large(logs: &Path, mib: u64) -> Result<bool, String> {
-    let mut sites = Sites::start(logs, false)?;
+    let mut sites = Sites::start(logs, Place::Disk, LINE)?;
     sites.up(VOLUME)?;
     let path = sites.files(VOLUME).join("large");
     let change = |number: u64, seed: u64| -> Result<(), String> {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use pelago_testbed::mounted;
@@ -15,9 +16,11 @@ use crate::kit::process::{memory_kib, output, run_step, wait_until};
 use crate::kit::report::failed;
 use crate::kit::slow_link::SlowLink;
 
-const LINE: &[&str] = &["delay=10000", "rate=12500000"];
+/// The line of costs and comparisons.
+pub(super) const LINE: &[&str] = &["delay=10000", "rate=12500000"];
 /// The line while something is prepared.
 const FREE: &str = "delay=0 rate=0";
+const RELAY_PORT: u16 = 7443;
 /// The longest time until the mirror has all.
 const PATIENCE_SECONDS: u32 = 3_000;
 const END: Duration = Duration::from_secs(30);
@@ -31,28 +34,78 @@ pub(super) struct Sites {
     root: PathBuf,
     mirrors: PathBuf,
     link: SlowLink,
+    /// The words of the line while something is measured.
+    line: String,
+    /// The line is free while a mirror gets its first copy.
+    is_freed: bool,
+    /// The folder of the relay, if there is one.
+    relay: Option<PathBuf>,
     steps: Cell<u32>,
 }
 
+/// Where the folders of both sites lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On the disk.
+    Disk,
+    /// The mirror's in memory (`/dev/shm`), so that the disk has the work of the primary alone.
+    MirrorInMemory,
+    /// All in memory, so that no disk is the limit.
+    Memory,
+}
+
 impl Sites {
-    /// Starts a line and the server of mirrors. `in_memory`: it lies in `/dev/shm`.
-    pub(super) fn start(logs: &Path, in_memory: bool) -> Result<Self, String> {
+    /// Starts a line of these words, and the server of mirrors.
+    pub(super) fn start(logs: &Path, place: Place, line: &[&str]) -> Result<Self, String> {
         let pelago = mounted::build()?;
-        let link = SlowLink::start(&SlowLink::build()?, LINE)?;
-        let name = format!("pelago-mirror-{}", std::process::id());
-        let root = std::env::temp_dir().join(&name);
-        let there = match in_memory {
-            true => Path::new("/dev/shm").join(&name),
-            false => root.join("there"),
+        let link = SlowLink::start(&SlowLink::build()?, line)?;
+        // A process can have several.
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        let name = format!("pelago-mirror-{}-{number}", std::process::id());
+        let memory = Path::new("/dev/shm").join(&name);
+        let root = match place {
+            Place::Disk | Place::MirrorInMemory => std::env::temp_dir().join(&name),
+            Place::Memory => memory.clone(),
+        };
+        let there = match place {
+            Place::Disk | Place::Memory => root.join("there"),
+            Place::MirrorInMemory => memory,
         };
         for folder in [&root, &there] {
             fs::create_dir_all(folder).map_err(|why| failed(folder, &why))?;
         }
         let mirrors = there.join("mirrors");
         let logs = logs.to_owned();
-        let sites = Self { pelago, logs, root, mirrors, link, steps: Cell::new(0) };
+        let line = line.join(" ");
+        let steps = Cell::new(0);
+        let is_freed = place != Place::Memory;
+        let sites = Self { pelago, logs, root, mirrors, link, line, is_freed, relay: None, steps };
         sites.keep()?;
         Ok(sites)
+    }
+
+    /// Changes the line.
+    pub(super) fn tell(&mut self, words: &str) -> Result<(), String> {
+        self.link.tell(words).map(drop)
+    }
+
+    /// Has the connections from the first site that begin from now on use a congestion control of
+    /// TCP.
+    pub(super) fn set_control(&self, name: &str) -> Result<(), String> {
+        self.link.set_control("a", self.link.address("b"), name)
+    }
+
+    /// Starts a relay at the site of the volume, through which all volumes send that get a mirror
+    /// from now on.
+    pub(super) fn start_relay(&mut self) -> Result<(), String> {
+        let folder = self.root.join("relay");
+        let at = format!("{}:{RELAY_PORT}", self.link.address("a"));
+        self.home(&["relay", shown(&folder), "--listen", &at, "--detach"])?;
+        let key = self.home(&["key", "show", "-V", shown(&folder)])?;
+        self.there(&["key", "allow", key.trim(), "-V", self.mirrors()])?;
+        self.relay = Some(folder);
+        Ok(())
     }
 
     /// Starts the server of mirrors.
@@ -64,23 +117,62 @@ impl Sites {
 
     /// Makes a volume unless it is there, and mounts it.
     pub(super) fn up(&self, volume: &str) -> Result<(), String> {
-        let folder = self.volume(volume);
-        let up = ["up", shown(&folder), "--detach", "--passthrough", "never"];
-        self.home(&up).map(drop)
+        self.up_with(volume, &[])
     }
 
-    /// Gives a volume its mirror, and waits until that has all; the line is free meanwhile.
+    /// Does the same with more options.
+    pub(super) fn up_with(&self, volume: &str, options: &[&str]) -> Result<(), String> {
+        let folder = self.volume(volume);
+        let up = ["up", shown(&folder), "--detach", "--passthrough", "never"];
+        self.home(&[&up, options].concat()).map(drop)
+    }
+
+    /// Gives a volume its mirror, and waits until that has all; the line is free meanwhile, unless
+    /// the volumes lie in memory: these are empty then, and `--lag` counts by the rate of the last
+    /// groups, which is to be that of the line.
     pub(super) fn mirror(&mut self, volume: &str) -> Result<(), String> {
         let folder = self.volume(volume);
         let key = self.home(&["key", "show", "-V", shown(&folder)])?;
         self.there(&["key", "allow", key.trim(), "-V", self.mirrors()])?;
         let key = self.there(&["key", "show", "-V", self.mirrors()])?;
         let peer = format!("{}@{}:7442", key.trim(), self.link.address("b"));
-        self.link.tell(FREE)?;
-        self.home(&["site", "mirror", &peer, "-V", shown(&folder)])?;
+        if self.is_freed {
+            self.link.tell(FREE)?;
+        }
+        let relay = self.relay_of(&folder)?;
+        let mirror = ["site", "mirror", &peer, "-V", shown(&folder)];
+        let through = relay.as_deref().map_or(vec![], |relay| vec!["--relay", relay]);
+        self.home(&[&mirror[..], &through].concat())?;
         self.wait(volume)?;
-        self.link.tell(&LINE.join(" "))?;
-        Ok(())
+        if relay.is_some() && !wait_until(END, POLL, || self.uses_relay(volume)) {
+            return Err(format!("{volume} does not use its relay"));
+        }
+        let line = self.line.clone();
+        self.tell(&line)
+    }
+
+    /// Returns the address of the relay, once it knows the key of a volume.
+    fn relay_of(&self, folder: &Path) -> Result<Option<String>, String> {
+        let Some(relay) = &self.relay else { return Ok(None) };
+        let key = self.home(&["key", "show", "-V", shown(folder)])?;
+        self.home(&["key", "allow", key.trim(), "-V", shown(relay)])?;
+        let key = self.home(&["key", "show", "-V", shown(relay)])?;
+        Ok(Some(format!("{}@{}:{RELAY_PORT}", key.trim(), self.link.address("a"))))
+    }
+
+    fn uses_relay(&self, volume: &str) -> bool {
+        let status = self.home(&["status", "--json", shown(&self.volume(volume))]);
+        let status = status.ok().and_then(|said| serde_json::from_str::<Value>(&said).ok());
+        status.is_some_and(|status| status["mirror"]["relay"]["used"] == true)
+    }
+
+    /// Runs `pelago bench` at the site of the volumes; returns its object.
+    pub(super) fn bench(&self, words: &[&str], volumes: &[String]) -> Result<Value, String> {
+        let mut bench = self.link.command("a", shown(&self.pelago));
+        bench.arg("bench").args(words).arg("--json");
+        bench.args(volumes.iter().map(|volume| self.files(volume)));
+        let said = output(&mut bench)?;
+        serde_json::from_str(&said).map_err(|why| format!("bench: {why}: {said}"))
     }
 
     /// Waits until the mirror of a volume has all.

@@ -88,7 +88,7 @@ impl Line {
         for sender in senders {
             let how = match sender.how {
                 "cubic" | "bbr" => {
-                    control(&self.link, sender.how)?;
+                    self.link.set_control("a", self.link.address("b"), sender.how)?;
                     "tcp"
                 }
                 how => how,
@@ -204,13 +204,6 @@ fn own(link: &SlowLink, end: &str) -> Result<Command, String> {
 fn set(link: &SlowLink, end: &str, name: &str, value: &str) -> Result<(), String> {
     let line = format!("echo {value} > /proc/sys/net/ipv4/{name}");
     output(link.command(end, "sh").args(["-c", &line])).map(drop)
-}
-
-/// Sets the congestion control of the next connection from the first end: a property of the route,
-/// for which the namespace needs no leave of the machine, as for a usual control.
-fn control(link: &SlowLink, name: &str) -> Result<(), String> {
-    let line = format!("ip route replace {} dev slow0 congctl {name}", link.address("b"));
-    output(link.command("a", "sh").args(["-c", &line])).map(drop)
 }
 
 fn finish(child: Child) -> Result<Value, String> {

@@ -9,7 +9,7 @@ const HEAD_BYTES: usize = 24;
 /// The head of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Message {
-    /// When it was due, in nanoseconds.
+    /// When it was due, in nanoseconds; 0 of one that does not count.
     pub(super) sent: u64,
     /// Bytes of all of it.
     pub(super) bytes: usize,

@@ -54,7 +54,8 @@ impl Book {
             arrived.bins.resize(bin + 1, 0);
         }
         arrived.bins[bin] += bytes as u64;
-        arrived.millis.extend(message.map(|message| message.millis(now)));
+        let counts = message.filter(|message| message.sent > 0);
+        arrived.millis.extend(counts.map(|message| message.millis(now)));
     }
 
     fn to_json(&self) -> Value {
@@ -95,7 +96,8 @@ fn take_plain(address: SocketAddr, book: &Arc<Book>) -> Result<(), String> {
         let mut buffer = [0; 2048];
         while let Ok((length, _)) = socket.recv_from(&mut buffer) {
             let bytes = &buffer[..length];
-            let Some(message) = Message::of(bytes) else { continue };
+            let of_message = Message::of(bytes).filter(|message| message.sent > 0);
+            let Some(message) = of_message else { continue };
             let come = open.entry(message.sent).or_default();
             *come += length;
             if *come >= message.bytes {

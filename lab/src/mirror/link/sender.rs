@@ -18,6 +18,8 @@ use super::{MESSAGE_BYTES, MIRROR_SEED, PLAIN_PORT, PRIMARY_SEED, key_of};
 const PART_BYTES: usize = 16 << 10;
 /// Bytes of a plain datagram, of which four are a message.
 const PLAIN_BYTES: usize = 1_000;
+/// The time before messages count: no window is open yet.
+const WARM_UP: Duration = Duration::from_secs(2);
 /// The time in which the last messages arrive.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -136,14 +138,16 @@ fn every(
 ) -> Result<u64, String> {
     let began = now_nanos();
     let pause = 1_000_000_000 / u64::from(rate.max(1));
-    let count = u64::from(rate) * time.as_secs();
+    let count = u64::from(rate) * (WARM_UP + time).as_secs();
     for number in 0..count {
         let due = began + number * pause;
         thread::sleep(Duration::from_nanos(due.saturating_sub(now_nanos())));
-        send(Message { sent: due, bytes: MESSAGE_BYTES })?;
+        // Zero says that it does not count.
+        let sent = if number < u64::from(rate) * WARM_UP.as_secs() { 0 } else { due };
+        send(Message { sent, bytes: MESSAGE_BYTES })?;
     }
     thread::sleep(LINGER);
-    Ok(count)
+    Ok(u64::from(rate) * time.as_secs())
 }
 
 fn shown(status: DatagramStatus) -> Value {
