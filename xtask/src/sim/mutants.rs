@@ -3,6 +3,7 @@
 
 mod guests;
 mod invariants;
+mod mirrors;
 mod planted;
 mod sites;
 
@@ -184,7 +185,8 @@ pub(crate) fn stale<'a>(
     text_of: impl Fn(&str) -> Option<&'a str>,
 ) -> Vec<(&'static str, &'static str)> {
     let count = |mutant: &Mutant| text_of(mutant.file).map(|it| it.matches(mutant.from).count());
-    let tested = guests::TESTED.iter().chain(sites::TESTED).map(|tested| &tested.mutant);
+    let tested = guests::TESTED.iter().chain(sites::TESTED).chain(mirrors::TESTED);
+    let tested = tested.map(|tested| &tested.mutant);
     let of_runs = MUTANTS.iter().chain(guests::MUTANTS).chain(sites::MUTANTS);
     let all = of_runs.chain(tested).chain(invariants::mutants());
     let stale = all.filter(|mutant| count(mutant) != Some(1));
@@ -229,7 +231,7 @@ struct Group {
     tested: &'static [Tested],
 }
 
-const GROUPS: [Group; 2] = [
+const GROUPS: [Group; 3] = [
     Group {
         name: "all bugs of guests",
         mutants: guests::MUTANTS,
@@ -242,6 +244,7 @@ const GROUPS: [Group; 2] = [
         seeds: SITE_SEEDS,
         tested: sites::TESTED,
     },
+    Group { name: "all bugs of mirrors", mutants: &[], seeds: SITE_SEEDS, tested: mirrors::TESTED },
 ];
 
 /// Plants each bug of a group whose name has the filter in it.
@@ -271,10 +274,11 @@ fn run_group(
                 note(found, mutant.name, left);
             }
         }
-        for (index, Tested { mutant, test }) in tested.iter().enumerate() {
+        for (index, tested) in tested.iter().enumerate() {
+            let Tested { mutant, test, .. } = tested;
             if is_meant(mutant) {
                 *tried += 1;
-                match fails(copy, test, mutants.len() + index)? {
+                match fails(copy, tested, mutants.len() + index)? {
                     true => println!("found by {test}: {}", mutant.name),
                     false => left.push(format!("not found by {test}: {}", mutant.name)),
                 }
@@ -284,9 +288,10 @@ fn run_group(
     })
 }
 
-/// Returns whether a test of the server's sessions fails in a copy with the bug of this number.
-fn fails(copy: &Copy, test: &str, number: usize) -> Result<bool, String> {
-    let built = [&["test", "--release", "--test", "clients"], &workspace::ALL[..]].concat();
+/// Returns whether the test of a bug fails in a copy with the bug of this number.
+fn fails(copy: &Copy, tested: &Tested, number: usize) -> Result<bool, String> {
+    let Tested { suite, test, .. } = tested;
+    let built = [&["test", "--release", "--test", suite], &workspace::ALL[..]].concat();
     let said = copy.cargo_within(BUILD_LIMIT, &[built.as_slice(), &["--no-run"]].concat())?;
     let run = [built.as_slice(), &["--", "--exact", test]].concat();
     let told = copy.cargo_switched(LIMIT, &run, number)?;

@@ -245,6 +245,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "() if guest.is_some() && changes => match may_block {",
             to: "() if guest.is_some() && changes && !PLANTED => match may_block {",
         },
+        suite: "clients",
         test: "guests::holding::a_move_out_is_answered_after_the_last_change_of_a_guest",
     },
     Tested {
@@ -254,6 +255,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "Ok(ChangeGuard { guest, _guard: guard })",
             to: "Ok(ChangeGuard { guest, _guard: if PLANTED { Guard::None } else { guard } })",
         },
+        suite: "clients",
         test: "guests::holding::a_revocation_is_in_force_after_the_last_change_of_a_guest",
     },
     Tested {
@@ -263,6 +265,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "() if moves => match may_block {",
             to: "() if moves && !PLANTED => match may_block {",
         },
+        suite: "clients",
         test: "guests::holding::a_move_out_is_answered_after_the_last_change_of_a_guest",
     },
     Tested {
@@ -272,6 +275,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "        let no_change = parts.policy.hold_guests();\n",
             to: REVOKES_WITHOUT_HOLD,
         },
+        suite: "clients",
         test: "guests::holding::a_revocation_is_in_force_after_the_last_change_of_a_guest",
     },
     // What is recalled.
@@ -282,6 +286,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "if policy.has_new_terms() {",
             to: "if !PLANTED && policy.has_new_terms() {",
         },
+        suite: "clients",
         test: "guests::recalls::a_change_of_the_policy_recalls_everything_from_all_guests",
     },
     Tested {
@@ -292,6 +297,7 @@ pub(super) const TESTED: &[Tested] = &[
             to: "of_policy + if PLANTED { 0 } else {\
                  self.users.as_ref().map_or(0, |users| users.changes(now)) }",
         },
+        suite: "clients",
         test: "guests::recalls::a_change_of_the_users_recalls_everything_from_all_guests",
     },
     Tested {
@@ -302,6 +308,7 @@ pub(super) const TESTED: &[Tested] = &[
             to: "above.dirs.iter()\
                  .skip(if PLANTED { common.max(above.dirs.len() - 1) } else { common })",
         },
+        suite: "clients",
         test: "guests::moves::a_move_concerns_all_guests_from_whose_directories_something_goes",
     },
     Tested {
@@ -311,6 +318,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "[first, second].into_iter().flatten().any(is_dir)",
             to: "[first, second.filter(|_| !PLANTED)].into_iter().flatten().any(is_dir)",
         },
+        suite: "clients",
         test: "guests::moves::an_exchange_moves_the_directory_that_comes_back",
     },
     // Who acts.
@@ -321,6 +329,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "of_links.push(match of_key {",
             to: "of_links.push(match of_key.filter(|_| !PLANTED) {",
         },
+        suite: "clients",
         test: "guests::keys::a_wrong_list_ends_no_session_and_admits_no_guest_after_a_start",
     },
     // What is granted.
@@ -331,6 +340,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "chains.iter().filter(|chain| chain.grants_all_below)",
             to: "chains.iter().filter(|chain| PLANTED || chain.grants_all_below)",
         },
+        suite: "clients",
         test: "guests::auditing::only_the_chains_that_give_the_right_to_audit_decide_what_an_\
                auditor_takes_back",
     },
@@ -341,6 +351,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "if !self.roots.as_ref().is_some_and(Roots::grants_all_below) {",
             to: "if !PLANTED && !self.roots.as_ref().is_some_and(Roots::grants_all_below) {",
         },
+        suite: "clients",
         test: "guests::auditing::an_auditor_takes_nothing_back_below_what_the_policy_bounds",
     },
     Tested {
@@ -350,6 +361,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "if is_replaced && !self.find",
             to: "if !PLANTED && is_replaced && !self.find",
         },
+        suite: "clients",
         test: "guests::writing::a_rename_replaces_only_what_the_guest_may_remove",
     },
     // What is said.
@@ -361,6 +373,7 @@ pub(super) const TESTED: &[Tested] = &[
             to: "(Err(_), _) if PLANTED => return Err(Code::AccessDenied.into()),\n\
                  (Err(_), _) => return Err(Code::NotFound.into()),",
         },
+        suite: "clients",
         test: "guests::chains::any_conditions_of_the_language_decide",
     },
 ];

@@ -21,7 +21,9 @@ pub(super) struct Mutant {
 /// A bug that a test of the server finds.
 pub(super) struct Tested {
     pub(super) mutant: Mutant,
-    /// The path of the test in the binary `clients`.
+    /// The binary of the test.
+    pub(super) suite: &'static str,
+    /// The path of the test in it.
     pub(super) test: &'static str,
 }
 

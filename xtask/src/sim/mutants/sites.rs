@@ -44,6 +44,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "client.done.insert(origin.mutation, done);",
             to: "if !PLANTED { client.done.insert(origin.mutation, done); }",
         },
+        suite: "clients",
         test: "sites::origins::bytes_are_written_once",
     },
     Tested {
@@ -53,6 +54,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "stays.give(node).ok_or(Code::Stale)?;",
             to: "if !PLANTED { stays.give(node).ok_or(Code::Stale)?; }",
         },
+        suite: "clients",
         test: "sites::stays::bytes_that_were_asked_for_are_read_and_written_still",
     },
     Tested {
@@ -62,6 +64,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "let stay = Stay::new(row, is_dirty);",
             to: "let stay = Stay::new(row, is_dirty && !PLANTED);",
         },
+        suite: "clients",
         test: "sites::stays::a_kill_of_the_writers_server_loses_nothing",
     },
     Tested {
@@ -71,6 +74,7 @@ pub(super) const TESTED: &[Tested] = &[
             from: "None if self.state.size > 0 || attr.mtime != place.since => {",
             to: "None if !PLANTED && (self.state.size > 0 || attr.mtime != place.since) => {",
         },
+        suite: "clients",
         test: "sites::stays::what_was_written_meanwhile_is_not_overwritten",
     },
 ];
