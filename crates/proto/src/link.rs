@@ -7,7 +7,7 @@
 //!
 //! # Rate
 //!
-//! The rate is the best delivery rate of the last ten round trips, and the window 1.8 times what
+//! The rate is the best delivery rate of the last ten round trips, and the window 1.9 times what
 //! that delivers in the least round trip (after BBR, Cardwell et al., ACM Queue 14-5, 2016): beside
 //! a stream of TCP that fills the queue both have their share. Datagrams are paced just below the
 //! rate, but for the first ten under way. One round trip now and then *probes* with a quarter more,
