@@ -19,6 +19,12 @@ impl Measured {
         self.all.push((point, mode, figures));
     }
 
+    /// Returns the modes that were measured.
+    fn modes(&self) -> impl Iterator<Item = &'static str> {
+        let is_measured = |mode: &&str| self.all.iter().any(|(_, name, _)| name == mode);
+        MODES.into_iter().filter(is_measured)
+    }
+
     /// Returns the figure of a mode at a point; `NaN` if it was not measured.
     fn get(&self, point: Point, mode: &str, key: &str) -> f64 {
         let found = self.all.iter().find(|(at, name, _)| *at == point && *name == mode);
@@ -30,7 +36,7 @@ impl Measured {
     /// Returns what was measured at a point.
     pub(super) fn lines_of(&self, point: Point) -> String {
         let mut lines = vec![point.name()];
-        for mode in MODES {
+        for mode in self.modes() {
             let of = |key: &str| self.get(point, mode, key);
             lines.push(format!(
                 "  {mode:10} {:8.1}/s {:6.2} Mbit/s  p50 {:8.1} p90 {:8.1} p99 {:8.1} ms  \
@@ -55,7 +61,7 @@ impl Measured {
             text += &format!("\n{title}\n");
             for point in points {
                 text += &format!("  {:40}", point.name());
-                for mode in MODES {
+                for mode in self.modes() {
                     text += &format!("  {mode} {:.1}", self.get(point, mode, key));
                 }
                 text.push('\n');
@@ -91,7 +97,7 @@ impl Measured {
                 };
                 let group = |point: Point| Group {
                     label: short(point),
-                    bars: MODES.iter().map(|mode| bar(point, mode)).collect(),
+                    bars: self.modes().map(|mode| bar(point, mode)).collect(),
                 };
                 let groups = points.into_iter().map(group).collect();
                 Chart { title, note: String::new(), groups }
