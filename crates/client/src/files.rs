@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Done, Entry, Error, FileLock, Handle,
-    InodeId, LockOwner, Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, Search,
-    SearchPage, SeekFrom, Service, SetAttr, TagPage, Tags, VolumeStats, WriteFlags, XattrFlags,
+    InodeId, Level, LockOwner, Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request,
+    Search, SearchPage, SeekFrom, Service, SetAttr, TagPage, Tags, VolumeStats, WriteFlags,
+    XattrFlags,
 };
 
 use crate::pending::Pending;
@@ -276,6 +277,15 @@ impl Files {
     /// Makes written bytes safe; `data_only` may leave out times (`fdatasync`).
     pub fn fsync(&self, context: &Context, open: OpenId, data_only: bool) -> Pending<()> {
         self.ask(context, Request::Fsync { open, data_only }, done)
+    }
+
+    /// Makes written bytes and attributes safe at a level, whatever the level of the file is: a
+    /// program knows best which of its files must outlive the office. Fails with `NotSupported` if
+    /// the volume has no mirror or relay for that level, or the bytes of the file are at another
+    /// office and the level is later than [`Level::Local`]. A mirror that is cut off counts as for
+    /// [`Files::fsync`].
+    pub fn fsync_at(&self, context: &Context, open: OpenId, level: Level) -> Pending<()> {
+        self.ask(context, Request::FsyncAt { open, level }, done)
     }
 
     /// Makes the changes of a directory safe. Fails with `Io` if acknowledged changes were lost:

@@ -78,9 +78,9 @@ impl State {
     /// does not inherit, and looks at no result.
     pub(crate) fn write_error(&mut self, request: &Request) -> Option<Code> {
         match request {
-            Request::Write { open, .. } | Request::Fsync { open, .. } => {
-                self.opens.take_error(*open)
-            }
+            Request::Write { open, .. }
+            | Request::Fsync { open, .. }
+            | Request::FsyncAt { open, .. } => self.opens.take_error(*open),
             Request::Flush { open, .. } => self.opens.error(*open),
             _ => None,
         }

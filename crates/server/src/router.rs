@@ -92,6 +92,7 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         | Request::Flush { .. }
         | Request::Release { .. }
         | Request::Fsync { .. }
+        | Request::FsyncAt { .. }
         | Request::FsyncDir { .. }
         | Request::Read { .. }
         | Request::Write { .. }

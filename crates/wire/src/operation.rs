@@ -288,6 +288,12 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer],
     }
+    FsyncAt { open } = "fsyncat" {
+        effect: Effect::Commit, subjects: Subjects::open(open), guest: ForGuest::Commit(*open),
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
     FsyncDir { dir } = "fsyncdir" {
         effect: Effect::Once, subjects: Subjects::inode(dir), guest: ForGuest::CommitDir(*dir),
         touches: Touches::Nothing, tells: Tells::Nothing,

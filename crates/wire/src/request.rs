@@ -6,6 +6,7 @@ use crate::flags::{
     AllocateMode, OpenFlags, PlaceFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags,
 };
 use crate::id::{Cookie, Handle, InodeId, OpenId, SessionId};
+use crate::level::Level;
 use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
 use crate::search::{Search, Tags};
@@ -232,6 +233,15 @@ pub enum Request {
         open: OpenId,
         /// Times need not become safe (`fdatasync`).
         data_only: bool,
+    },
+    /// Makes the bytes of a file and its attributes safe at a level, whatever the level of the file
+    /// is. Reply: `Done`; `NotSupported` if the volume has no mirror or relay for that level, or
+    /// the bytes of the file are at another site and the level is later than `Local`.
+    FsyncAt {
+        /// The open file.
+        open: OpenId,
+        /// The level.
+        level: Level,
     },
     /// Makes the names of a directory safe. Reply: `Done`.
     FsyncDir {
@@ -629,6 +639,7 @@ impl Request {
             | Self::Flush { .. }
             | Self::Release { .. }
             | Self::Fsync { .. }
+            | Self::FsyncAt { .. }
             | Self::Read { .. }
             | Self::Write { .. }
             | Self::StatFs
@@ -668,6 +679,7 @@ impl Request {
             | Self::Reopen { .. }
             | Self::Release { .. }
             | Self::Fsync { .. }
+            | Self::FsyncAt { .. }
             | Self::Read { .. }
             | Self::Write { .. }
             | Self::Allocate { .. }
@@ -735,6 +747,7 @@ impl Request {
             | Self::SetLock { open, .. }
             | Self::ReclaimLock { open, .. }
             | Self::Fsync { open, .. }
+            | Self::FsyncAt { open, .. }
             | Self::Read { open, .. }
             | Self::Write { open, .. }
             | Self::Allocate { open, .. }

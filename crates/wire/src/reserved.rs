@@ -30,7 +30,7 @@ pub const FRAMES: &[Reserved] =
 /// Requests.
 pub const REQUESTS: &[Reserved] = &[
     range(43, 47, "credentials"),
-    range(66, 71, "mirrors"),
+    range(67, 71, "mirrors"),
     range(73, 79, "shared stores"),
     one(80, "CreateMany"),
     range(81, 95, "split directories"),
@@ -146,7 +146,7 @@ mod tests {
             decode_call(&body).unwrap_err()
         };
         assert_eq!(request(80), newer("the request's number", 80, "CreateMany"));
-        assert_eq!(request(66), newer("the request's number", 66, "mirrors"));
+        assert_eq!(request(67), newer("the request's number", 67, "mirrors"));
         let unknown = DecodeError::Unknown { what: "the request's number", number: 112 };
         assert_eq!(request(112), unknown);
     }

@@ -134,6 +134,10 @@ fn rename_flags() -> impl Strategy<Value = RenameFlags> {
     ]
 }
 
+fn level() -> impl Strategy<Value = Level> {
+    prop::sample::select(&Level::ALL[..])
+}
+
 fn allocate_mode() -> impl Strategy<Value = AllocateMode> {
     prop_oneof![
         any::<bool>().prop_map(|keep_size| AllocateMode::Reserve { keep_size }),
@@ -311,6 +315,7 @@ fn of_opens() -> impl Strategy<Value = Request> {
         }),
         open_id().prop_map(|open| Request::Release { open }),
         (open_id(), any::<bool>()).prop_map(|(open, data_only)| Request::Fsync { open, data_only }),
+        (open_id(), level()).prop_map(|(open, level)| Request::FsyncAt { open, level }),
         (open_id(), any::<u64>(), any::<u32>()).prop_map(|(open, offset, size)| Request::Read {
             open,
             offset,

@@ -19,10 +19,10 @@ use pelago_wire::codec::encode_call;
 use pelago_wire::frame::{FrameKind, HEADER_BYTES, Header};
 use pelago_wire::handshake::{Hello, Welcome};
 use pelago_wire::{
-    AllocateMode, Asker, AuditPlace, Code, Cookie, Error, FileKind, FileLock, Handle, LockKind,
-    LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, PlaceFlags, RenameFlags,
-    Reply, Request, Search, SearchAt, SearchPlace, SeekFrom, SessionId, SetAttr, SiteToken, Tags,
-    Time, Whence, WriteFlags, XattrFlags, limits,
+    AllocateMode, Asker, AuditPlace, Code, Cookie, Error, FileKind, FileLock, Handle, Level,
+    LockKind, LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, PlaceFlags,
+    RenameFlags, Reply, Request, Search, SearchAt, SearchPlace, SeekFrom, SessionId, SetAttr,
+    SiteToken, Tags, Time, Whence, WriteFlags, XattrFlags, limits,
 };
 use rustix::fs::{XattrFlags as SetFlags, setxattr};
 
@@ -366,6 +366,7 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::SetLock => Request::SetLock { open, owner, lock, wait: false },
         Operation::ReclaimLock => Request::ReclaimLock { open, owner, lock },
         Operation::Fsync => Request::Fsync { open, data_only: false },
+        Operation::FsyncAt => Request::FsyncAt { open, level: Level::Local },
         Operation::FsyncDir => Request::FsyncDir { dir, since: None },
         Operation::Read => Request::Read { open: SHARED, offset: 0, size: limits::IO_BYTES as u32 },
         Operation::Write => Request::Write { open, offset: 0, flags: WriteFlags::NONE },

@@ -72,6 +72,11 @@ impl Mirror {
         !self.state.lock().row.relay.is_empty()
     }
 
+    /// Returns whether the volume has a mirror.
+    pub(crate) fn has_peer(&self) -> bool {
+        !self.state.lock().row.peer.is_empty()
+    }
+
     /// Checks that the server at this address can be the mirror, as far as that is known here.
     ///
     /// # Errors

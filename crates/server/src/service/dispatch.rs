@@ -350,6 +350,7 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         | Request::SetLock { .. }
         | Request::ReclaimLock { .. }
         | Request::Fsync { .. }
+        | Request::FsyncAt { .. }
         | Request::FsyncDir { .. }
         | Request::Read { .. }
         | Request::Write { .. }

@@ -108,6 +108,7 @@ impl Executor<'_> {
             }
             Request::ReclaimLock { open, owner, lock } => self.reclaim_lock(*open, *owner, *lock),
             Request::Fsync { open, data_only } => self.sync(self.key(*open), *data_only),
+            Request::FsyncAt { open, level } => self.sync_at(self.key(*open), *level),
             Request::FsyncDir { dir, since } => self.fsync_dir(*dir, *since),
             Request::Read { open, offset, size } => self.read(*open, *offset, *size),
             Request::Write { open, offset, flags } => self.write(*open, *offset, *flags),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pelago_data::{OpError, OpenKey};
 use pelago_meta::shard::Ancestors;
-use pelago_wire::{Code, Description, Effect, Error, Handle, Level, Reply, xattr};
+use pelago_wire::{Code, Description, Effect, Error, Handle, Level, Reply, Request, xattr};
 
 use super::execute::Executor;
 use super::{Dispatcher, ErrorReport, OpResult, Outcome};
@@ -86,9 +86,29 @@ impl Dispatcher {
 }
 
 impl Executor<'_> {
-    /// Syncs an open file.
+    /// Syncs an open file at its level.
     pub(super) fn sync(&self, open: OpenKey, data_only: bool) -> OpResult {
-        let level = self.level_of_open(open);
+        self.sync_to(open, data_only, self.level_of_open(open))
+    }
+
+    /// Syncs an open file at this level.
+    ///
+    /// # Errors
+    /// `NotSupported` if the volume has no mirror or relay for the level.
+    pub(super) fn sync_at(&self, open: OpenKey, level: Level) -> OpResult {
+        let mirror = self.parts.mirror.as_ref();
+        let can_be_reached = match level {
+            Level::Async | Level::Local => true,
+            Level::Network => mirror.is_some_and(|mirror| mirror.has_relay()),
+            Level::Remote => mirror.is_some_and(|mirror| mirror.has_peer()),
+        };
+        match can_be_reached {
+            true => self.sync_to(open, false, Ok(level)),
+            false => Err(Code::NotSupported.into()),
+        }
+    }
+
+    fn sync_to(&self, open: OpenKey, data_only: bool, level: Result<Level, Error>) -> OpResult {
         if matches!(level, Ok(Level::Async)) {
             self.parts.opens.report_error(open)?;
             return Ok(Reply::Done.into());
@@ -203,6 +223,23 @@ impl Executor<'_> {
             true => Ok(()),
             false => Err(Code::NotPermitted.into()),
         }
+    }
+}
+
+/// Returns the sync that stands for one of a file whose bytes are at another site than its home.
+/// Each site mirrors what it has, so no group has both the bytes and the size.
+///
+/// # Errors
+/// `NotSupported` for a level later than *local*.
+pub(super) fn sync_between_sites(request: Request) -> Result<Request, Error> {
+    match request {
+        Request::FsyncAt { level: Level::Network | Level::Remote, .. } => {
+            Err(Code::NotSupported.into())
+        }
+        Request::FsyncAt { open, level: Level::Async | Level::Local } => {
+            Ok(Request::Fsync { open, data_only: false })
+        }
+        request => Ok(request),
     }
 }
 

@@ -64,6 +64,7 @@ impl Executor<'_> {
             | Request::SetLock { .. }
             | Request::ReclaimLock { .. }
             | Request::Fsync { .. }
+            | Request::FsyncAt { .. }
             | Request::FsyncDir { .. }
             | Request::Read { .. }
             | Request::List { .. }

@@ -103,6 +103,7 @@ impl Dispatcher {
             | Request::Write { .. }
             | Request::Flush { .. }
             | Request::Fsync { .. }
+            | Request::FsyncAt { .. }
             | Request::Allocate { .. }
             | Request::Seek { .. } => {
                 !self.parts.sites.stays.is_empty() || self.parts.opens.may_have_bytes_elsewhere()

@@ -1,10 +1,10 @@
 //! The reply to each kind of request of a guest, for granted nodes and for others.
 
 use pelago_wire::{
-    AllocateMode, Asker, AuditPlace, Code, Cookie, FileKind, FileLock, Handle, InodeId, LockKind,
-    LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, PlaceFlags, RenameFlags,
-    Reply, Request, Search, SeekFrom, SessionId, SetAttr, SiteToken, Tags, Time, Whence,
-    WriteFlags, XattrFlags,
+    AllocateMode, Asker, AuditPlace, Code, Cookie, FileKind, FileLock, Handle, InodeId, Level,
+    LockKind, LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, PlaceFlags,
+    RenameFlags, Reply, Request, Search, SeekFrom, SessionId, SetAttr, SiteToken, Tags, Time,
+    Whence, WriteFlags, XattrFlags,
 };
 
 use super::world::{Guest, World};
@@ -56,7 +56,9 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::Tags
         | Operation::Access => Rule::OnNode,
         Operation::Read | Operation::Seek => Rule::OnOpen,
-        Operation::Release | Operation::Flush | Operation::Fsync => Rule::OnOwnOpen,
+        Operation::Release | Operation::Flush | Operation::Fsync | Operation::FsyncAt => {
+            Rule::OnOwnOpen
+        }
         Operation::StatFs => Rule::Free,
         Operation::Find
         | Operation::SetAttr
@@ -124,6 +126,7 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::Flush
         | Operation::Release
         | Operation::Fsync
+        | Operation::FsyncAt
         | Operation::GetLock
         | Operation::SetLock
         | Operation::ReclaimLock
@@ -194,6 +197,7 @@ fn about_open(operation: Operation, open: OpenId) -> Request {
         Operation::Flush => Request::Flush { open, owner: Some(owner) },
         Operation::Release => Request::Release { open },
         Operation::Fsync => Request::Fsync { open, data_only: false },
+        Operation::FsyncAt => Request::FsyncAt { open, level: Level::Local },
         Operation::GetLock => Request::GetLock { open, owner, lock },
         Operation::SetLock => Request::SetLock { open, owner, lock, wait: false },
         Operation::ReclaimLock => Request::ReclaimLock { open, owner, lock },

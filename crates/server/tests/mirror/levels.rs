@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pelago_server::{Options, Server, WhenCut};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Handle, Name, NewMode, OpenFlags, OpenId, Reply, Request,
-    WriteFlags, XattrFlags, xattr,
+    Bulk, Code, Context, Done, Error, Handle, Level, Name, NewMode, OpenFlags, OpenId, Reply,
+    Request, WriteFlags, XattrFlags, xattr,
 };
 
 use super::image::ROOT;
@@ -204,6 +204,41 @@ fn a_sync_of_level_async_waits_for_no_disk() {
     let before = server.status().progress.safe;
     call(server, Request::Fsync { open, data_only: false }, &[]).unwrap();
     assert_eq!(server.status().progress.safe, before, "nothing became safe by it");
+}
+
+/// A program may ask for a level that its file does not have, later or earlier.
+#[test]
+fn a_program_chooses_the_level_of_a_sync() {
+    let world = World::with(options());
+    let server = &world.server;
+    let (_, open) = create(server, ROOT, "file").unwrap();
+    let sync_at = |level| begin(server, Request::FsyncAt { open, level }, &[]);
+    let refused = |level| sync_at(level).recv_timeout(DEADLINE).unwrap().err().map(|it| it.code);
+    world.mirrored();
+    assert_eq!(refused(Level::Network), Some(Code::NotSupported), "there is no relay");
+    let gate = gate(&world);
+    let closed = gate.lock();
+    write(server, open, 0, &[7; 100_000]).unwrap();
+    assert!(has_reply(&begin_sync(server, open)), "the level of the file is local");
+    let at_mirror = sync_at(Level::Remote);
+    assert!(!has_reply(&at_mirror));
+    drop(closed);
+    at_mirror.recv_timeout(DEADLINE).unwrap().unwrap();
+    assert!(world.place.lock().image.names()["file"][..] == [7; 100_000]);
+    set_level(server, &ADMIN, ROOT, "remote").unwrap();
+    world.mirrored();
+    let closed = gate.lock();
+    write(server, open, 0, b"more").unwrap();
+    let at_mirror = begin_sync(server, open);
+    for level in [Level::Async, Level::Local] {
+        assert!(has_reply(&sync_at(level)), "{level}");
+    }
+    assert!(!has_reply(&at_mirror));
+    drop(closed);
+    at_mirror.recv_timeout(DEADLINE).unwrap().unwrap();
+    server.remove_mirror().unwrap();
+    assert_eq!(refused(Level::Remote), Some(Code::NotSupported), "there is no mirror");
+    assert_eq!(refused(Level::Local), None);
 }
 
 /// A level that is set before there is a mirror, or is left after it was given up.

@@ -27,6 +27,7 @@ use crate::harness::requests;
 
 use primary::{CUT, Primary, State, changes, group, put, read, send, send_all, state_of};
 
+mod between;
 mod handover;
 mod pair;
 mod power;

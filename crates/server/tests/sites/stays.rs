@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use pelago_server::{Options, Server, StayStatus};
 use pelago_wire::{
-    Attr, Code, Handle, NewMode, OpenFlags, OpenId, Reply, Request, SessionId, SetAttr, SetTime,
-    Time, WriteFlags, limits,
+    Attr, Code, Handle, Level, NewMode, OpenFlags, OpenId, Reply, Request, SessionId, SetAttr,
+    SetTime, Time, WriteFlags, limits,
 };
 
 use super::line::Losing;
@@ -401,6 +401,26 @@ fn a_kill_of_the_writers_server_loses_nothing() {
     assert!(read(&offices.first, "synced").unwrap() == [&bytes[..], b"more"].concat());
     assert!(read(&offices.berlin, "closed").unwrap() == closed);
     let _folder = berlin_dir(&offices.folder);
+}
+
+/// The size of such a file is at its home, and its bytes are not: no group of a mirror has both.
+#[test]
+fn a_sync_of_bytes_at_another_site_has_no_later_level_than_local() {
+    let offices = Offices::new();
+    let bytes = content(1, SIZE);
+    let writing = OpenId(1);
+    let node = create(&offices.berlin, DIRECT, "new", writing);
+    write(&offices.berlin, writing, 0, &bytes).unwrap();
+    let reading = OpenId(2);
+    open(&offices.first, node, OpenFlags::READ, reading).unwrap();
+    for (server, open) in [(&offices.berlin, writing), (&offices.first, reading)] {
+        let sync = |level| ask(server, DIRECT, Request::FsyncAt { open, level }).map(drop);
+        assert_eq!(sync(Level::Remote), Err(Code::NotSupported));
+        assert_eq!(sync(Level::Network), Err(Code::NotSupported));
+        assert_eq!(sync(Level::Local), Ok(()));
+        assert_eq!(sync(Level::Async), Ok(()));
+    }
+    assert!(read(&offices.first, "new").unwrap() == bytes);
 }
 
 /// Execution 20: the next run finds that the file has other bytes.

@@ -10,6 +10,7 @@ use crate::buffer::Buffer;
 use crate::error::{Code, Error};
 use crate::flags::{AllocateMode, RenameFlags, SeekFrom, Whence, XattrFlags};
 use crate::id::{Cookie, Handle, InodeId, NameHash, OpenId, SessionId};
+use crate::level::Level;
 use crate::limits;
 use crate::lock::{FileLock, LockKind, LockMode, LockOwner};
 use crate::name::Name;
@@ -308,6 +309,12 @@ choices! {
         2 = [PunchHole],
         3 = [Zero { keep_size: false }],
         4 = [Zero { keep_size: true }],
+    }
+    Level {
+        0 = [Async],
+        1 = [Local],
+        2 = [Network],
+        3 = [Remote],
     }
     LockKind {
         0 = [Flock],

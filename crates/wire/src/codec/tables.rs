@@ -20,6 +20,7 @@ use crate::flags::{
     AllocateMode, OpenFlags, PlaceFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags,
 };
 use crate::id::{Cookie, Handle, InodeId, OpenId, SessionId};
+use crate::level::Level;
 use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
 use crate::operation::Operation;
@@ -177,6 +178,7 @@ requests! {
     63 Hashes { open: OpenId, offset: u64, blocks: u32 } -> Hashes;
     64 RenewToken { token: SiteToken } -> Token;
     65 KeepToken { token: SiteToken } -> Done;
+    66 FsyncAt { open: OpenId, level: Level } -> Done;
     72 Servers {} -> Servers;
 }
 

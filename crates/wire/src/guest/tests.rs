@@ -7,6 +7,7 @@ use crate::attr::{NewMode, SetTime, Time};
 use crate::audit::AuditPlace;
 use crate::flags::{AllocateMode, PlaceFlags, SeekFrom, Whence, WriteFlags, XattrFlags};
 use crate::id::{Cookie, InodeId, SessionId};
+use crate::level::Level;
 use crate::lock::{LockKind, LockOwner};
 use crate::name::Name;
 use crate::operation::Operation;
@@ -86,6 +87,7 @@ fn bytes() -> Vec<Case> {
         (&["`close`"], Request::Release { open: OPEN }),
         (&["`close`"], Request::Flush { open: OPEN, owner: None }),
         (&["`fsync` of a file"], Request::Fsync { open: OPEN, data_only: false }),
+        (&["`fsync` of a file"], Request::FsyncAt { open: OPEN, level: Level::Remote }),
     ]
 }
 

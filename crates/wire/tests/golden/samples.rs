@@ -6,7 +6,7 @@ use pelago_wire::present::Present;
 use pelago_wire::{
     AccessPage, AllocateMode, Asker, Attr, AuditPage, AuditPlace, Buffer, Cookie, DataPath,
     DenialCause, DeniedRight, DirEntry, Entry, FileKind, FileLock, GuestAccess, Handle, Hit,
-    InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
+    InodeId, Level, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
     PassedRevocation, PlaceFlags, Recalled, RenameFlags, Replayed, Reply, Request, Search,
     SearchAt, SearchPage, SearchPlace, SeekFrom, SessionId, SetAttr, SetTime, SiteToken, TagPage,
     Tags, Time, Touched, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
@@ -346,6 +346,7 @@ fn searches() -> Vec<(&'static str, Request)> {
         ("", Request::Hashes { open: OpenId(7), offset: 1 << 24, blocks: 64 }),
         ("", Request::RenewToken { token: TOKEN }),
         ("", Request::KeepToken { token: TOKEN }),
+        ("", Request::FsyncAt { open: OPEN, level: Level::Remote }),
         ("", Request::Servers),
     ]
 }

@@ -5,6 +5,9 @@ use super::planted::{Mutant, Tested};
 
 /// The test of a mirror that is promoted at some moment.
 const SEEDS: &str = "mirrors::seeds::a_mirror_that_is_promoted_has_one_moment_of_its_primary";
+/// The test of a fault between every two steps of a sync.
+const BETWEEN: &str =
+    "mirrors::between::a_sync_that_is_answered_outlives_a_fault_between_every_two_steps";
 /// The tests of a loss of power at either site.
 const PRIMARY_POWER: &str = "mirrors::power::no_mirror_is_ahead_of_a_primary_that_loses_power";
 const MIRROR_POWER: &str =
@@ -76,6 +79,17 @@ pub(super) const TESTED: &[Tested] = &[
         },
         suite: "failures",
         test: "mirrors::relayed::a_group_that_a_lost_relay_delivers_late_hides_nothing",
+    },
+    Tested {
+        mutant: Mutant {
+            name: "mirrors: a sync of level remote is answered when it is safe here",
+            file: "crates/server/src/service/levels.rs",
+            from: "        Ok(Level::Async | Level::Local) => Outcome::WhenSafe(reply, report),",
+            to: "        Ok(Level::Async | Level::Local) => Outcome::WhenSafe(reply, report),\n\
+                 _ if PLANTED => Outcome::WhenSafe(reply, report),",
+        },
+        suite: "failures",
+        test: BETWEEN,
     },
     // At the mirror.
     Tested {

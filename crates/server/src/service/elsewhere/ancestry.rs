@@ -102,6 +102,7 @@ impl Subject {
             | Request::Flush { .. }
             | Request::Release { .. }
             | Request::Fsync { .. }
+            | Request::FsyncAt { .. }
             | Request::FsyncDir { .. }
             | Request::Read { .. }
             | Request::Write { .. }

@@ -90,6 +90,7 @@ impl UserModes<'_> {
             | Request::SetLock { .. }
             | Request::ReclaimLock { .. }
             | Request::Fsync { .. }
+            | Request::FsyncAt { .. }
             | Request::FsyncDir { .. }
             | Request::Read { .. }
             | Request::Write { .. }

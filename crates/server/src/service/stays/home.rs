@@ -18,6 +18,7 @@ use super::opening::direct;
 use super::{Dispatcher, Diverted, Parked, Submission, lost_bytes, of_part, opens_of};
 use crate::completion::CancelKey;
 use crate::homecomings::{Coming, OnDone, Wanted};
+use crate::service::levels::sync_between_sites;
 use crate::upstream::Upstream;
 
 /// The time after which a request that needs the bytes at home is answered with `Busy`. They go on
@@ -82,7 +83,16 @@ impl Dispatcher {
                 }
                 match need {
                     Need::Read => self.read_elsewhere(context, open, node, submission),
-                    Need::Safe => self.sync_elsewhere(context, open, node, submission),
+                    Need::Safe => {
+                        let Submission { request, bulk, later } = submission;
+                        match sync_between_sites(request) {
+                            Ok(request) => {
+                                let sync = Submission { request, bulk, later };
+                                self.sync_elsewhere(context, open, node, sync);
+                            }
+                            Err(error) => return ControlFlow::Break(Some(Err(error))),
+                        }
+                    }
                     Need::Here => self.after_homecoming(context, file, node, submission),
                     Need::Given => self.after_giving_there(context, file, node, submission),
                 }
@@ -620,7 +630,7 @@ const PULLED_BYTES: u32 = 256 << 10;
 fn need_of_open(request: &Request) -> Option<Need> {
     match request {
         Request::Read { .. } | Request::Seek { .. } => Some(Need::Read),
-        Request::Fsync { .. } => Some(Need::Safe),
+        Request::Fsync { .. } | Request::FsyncAt { .. } => Some(Need::Safe),
         Request::SetAttr { set, .. } if set.size == Some(0) => Some(Need::Given),
         Request::SetAttr { set, .. } => set.size.map(|_| Need::Here),
         _ => match request.touches() {

@@ -12,6 +12,7 @@ use pelago_wire::{
 };
 
 use super::{Dispatcher, Diverted, Parked, Submission, lost_bytes, of_part, opens_of};
+use crate::service::levels::sync_between_sites;
 use crate::stays::{FirstChange, Gate, OnTold, RemoteOpen};
 
 /// The bytes of a file and their node here.
@@ -108,9 +109,16 @@ impl Dispatcher {
                 self.flush_stay(context, staying, open, submission);
                 None
             }
-            Request::Fsync { .. } => {
-                self.sync_stay(context, staying, open, submission);
-                None
+            Request::Fsync { .. } | Request::FsyncAt { .. } => {
+                let Submission { request, bulk, later } = submission;
+                match sync_between_sites(request) {
+                    Ok(request) => {
+                        let sync = Submission { request, bulk, later };
+                        self.sync_stay(context, staying, open, sync);
+                        None
+                    }
+                    Err(error) => Some(Err(error)),
+                }
             }
             Request::Release { .. } => {
                 self.release_stay(context, staying, open, submission);
@@ -513,6 +521,7 @@ const fn reports_loss(request: &Request) -> bool {
             | Request::Allocate { .. }
             | Request::CopyRange { .. }
             | Request::Fsync { .. }
+            | Request::FsyncAt { .. }
     )
 }
 
