@@ -11,6 +11,7 @@ use crate::link::tests::path::Random;
 
 mod hostile;
 mod sent;
+mod window;
 mod world;
 
 const fn ms(millis: u64) -> Duration {
