@@ -141,6 +141,24 @@ fn a_blocked_port_is_said_and_the_next_connection_works() {
     world.check();
 }
 
+/// A path with a small MTU that drops what is longer, and says nothing.
+#[test]
+fn a_path_that_drops_long_datagrams_is_said_and_the_next_connection_works() {
+    let world = World::new(20);
+    world.forwarder.path.longest.store(1_000, Ordering::Relaxed);
+    let mut primary = Primary::new(world.connect(), VOLUME);
+    primary.group(100).unwrap();
+    let begun = Instant::now();
+    let LinkError::Lost(why) = primary.group(1 << 20).unwrap_err() else { panic!("not lost") };
+    assert!(why.contains("MTU"), "{why}");
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    let link = world.connect_volume(VOLUME).unwrap();
+    assert!(!link.has_datagrams());
+    let mut primary = Primary::new(link, VOLUME);
+    primary.group(1 << 20).unwrap();
+    world.check();
+}
+
 #[test]
 fn a_port_that_is_blocked_later_ends_the_connection() {
     let world = World::new(9);

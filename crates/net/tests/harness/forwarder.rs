@@ -28,6 +28,8 @@ pub(crate) struct Path {
     pub(crate) delay: AtomicU64,
     /// The most time that a datagram is late besides that, so that others pass it.
     pub(crate) jitter: AtomicU64,
+    /// The bytes of the longest datagram that is not lost; 0 without a limit.
+    pub(crate) longest: AtomicU32,
     /// All datagrams are lost.
     pub(crate) is_blocked: AtomicBool,
     /// Datagrams to the mirror that came.
@@ -97,6 +99,10 @@ impl Direction {
             if path.burst.fetch_update(order, order, one_less).is_ok() {
                 return;
             }
+        }
+        let longest = load(&path.longest) as usize;
+        if longest > 0 && bytes.len() > longest {
+            return;
         }
         if self.random.is_one_of(load(&path.lost)) {
             self.run = load(&path.run).max(1);

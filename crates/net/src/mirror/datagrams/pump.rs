@@ -45,6 +45,7 @@ pub(super) struct Pump {
     /// Since when no report has come, while the mirror does not have everything.
     silent: Option<Duration>,
     was_heard: bool,
+    longest: Longest,
     /// The connection has ended.
     is_gone: bool,
     /// The last error of the socket.
@@ -63,6 +64,16 @@ struct Departure {
     covered: u64,
     /// Such offsets, each with the number before which all datagrams must have left.
     awaited: VecDeque<(u64, u64)>,
+}
+
+/// Whether data packets of the greatest length arrive: a path with a small MTU may drop them, and
+/// say nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Longest {
+    NotSent,
+    /// The first one has this sequence number.
+    Sent(u64),
+    Arrive,
 }
 
 /// The reason for which no more is sent.
@@ -128,6 +139,7 @@ impl Pump {
             origin: Instant::now(),
             silent: None,
             was_heard: false,
+            longest: Longest::NotSent,
             is_gone: false,
             error: None,
             status: DatagramStatus::default(),
@@ -224,6 +236,9 @@ impl Pump {
             return Ok(false);
         };
         self.kept.handle_data(now, packet.clone());
+        if self.longest == Longest::NotSent && packet.bytes.len() == limits::DATAGRAM_STREAM_BYTES {
+            self.longest = Longest::Sent(packet.sequence);
+        }
         // A stream that waits for the mirror does not fill the link.
         let has_more = piece.has_more && self.kept.has_room();
         self.silent.get_or_insert(now);
@@ -309,6 +324,11 @@ impl Pump {
             return;
         }
         self.kept.handle_report(now, report);
+        if let Longest::Sent(sequence) = self.longest
+            && report.complete > sequence
+        {
+            self.longest = Longest::Arrive;
+        }
         self.encoder.handle_complete(report.complete);
         let quality = self.link.quality();
         self.encoder.handle_quality(now, quality);
@@ -358,11 +378,21 @@ impl Pump {
     }
 
     /// Returns the reason for which no report comes. If none ever came, UDP is blocked, and the
-    /// next connections have no datagrams. Otherwise the link may be cut, which the next one finds
-    /// out.
+    /// next connections have no datagrams. Nor have they if only short ones arrived: each would
+    /// bring the short ones, and end at the first long one. Otherwise the link may be cut, which
+    /// the next one finds out.
     fn blocked(&self) -> String {
         let port = self.mirror.port();
         let error = self.error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
+        if let (true, Longest::Sent(_)) = (self.was_heard, self.longest) {
+            let bytes = limits::DATAGRAM_BYTES;
+            let why = format!(
+                "datagrams of {bytes} bytes do not arrive at port {port} of the mirror, and shorter \
+                 ones do: the MTU of the way to it is too small{error}"
+            );
+            self.datagrams.close(&why);
+            return why;
+        }
         if self.was_heard {
             let seconds = SILENCE.as_secs();
             return format!(
