@@ -7,6 +7,7 @@
 mod costs;
 mod figures;
 mod link;
+mod network;
 mod resync;
 mod sites;
 
@@ -26,6 +27,7 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
         [kind, ..] if kind == "receive" || kind == "send" => link::end(words),
         [kind, rest @ ..] if kind == "figures" => figures::run(&logs, rest),
         [kind, rest @ ..] if kind == "link" => link::run(&logs, rest),
+        [kind, rest @ ..] if kind == "network" => network::run(&logs, rest),
         [kind, rest @ ..] if kind == "costs" => {
             let (rounds, step) = rest.split_at(rest.len().min(1));
             let rounds = arguments::count(rounds, DEFAULT_ROUNDS, "rounds")?;
@@ -37,6 +39,6 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
         [kind, rest @ ..] if kind == "large" => {
             verdict(resync::of_large(&logs, arguments::count(rest, DEFAULT_MIB, "MiB")?)?)
         }
-        _ => Err("needs `costs`, `files`, `large`, `link` or `figures`".to_owned()),
+        _ => Err("needs `costs`, `files`, `large`, `link`, `network` or `figures`".to_owned()),
     }
 }

@@ -166,9 +166,10 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "mirror",
         arguments: "costs [ROUNDS [STEP]] | files [FILES] | large [MIB] | \
-                    link [OPTIONS] | figures [8] [9] [10] [11] [OPTIONS]",
+                    link [OPTIONS] | network [ROUNDS] | figures [8] [9] [10] [11] [OPTIONS]",
         does: "measures what a mirror costs, comparing a million files or 10 GiB, how its \
-               datagrams use a line beside TCP, and the figures of SMFS's paper; as root",
+               datagrams use a line beside TCP, what a sync of level network takes, and the \
+               figures of SMFS's paper; as root",
         run: |words| lab::run("mirror", words),
     },
     Verb {
