@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use pelago_holder::Holder;
 use pelago_wire::{
     Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind,
-    Granted, Handle, InodeId, LeaseHolder, LeasedDone, LeasedService, Leases, LockOwner, Name,
-    OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SessionId, SetAttr, Then,
-    Touched, Whence, WriteEra, WriteFlags,
+    Granted, Handle, InodeId, LeaseHolder, LeasedDone, LeasedService, Leases, Level, LockOwner,
+    Name, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SessionId, SetAttr,
+    Then, Touched, Whence, WriteEra, WriteFlags,
 };
 
 const DIR: Handle = Handle::ROOT;
@@ -200,6 +200,7 @@ fn a_request_for_a_file_or_its_names_follows_its_dirty_bytes() {
         ("getattr", Request::GetAttr { node: FILE }),
         ("read", Request::Read { open: OPEN, offset: 0, size: 5 }),
         ("fsync", Request::Fsync { open: OPEN, data_only: false }),
+        ("fsyncat", Request::FsyncAt { open: OPEN, level: Level::Remote }),
         ("release", Request::Release { open: OPEN }),
     ];
     for (operation, request) in cases {

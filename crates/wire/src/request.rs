@@ -236,7 +236,7 @@ pub enum Request {
     },
     /// Makes the bytes of a file and its attributes safe at a level, whatever the level of the file
     /// is. Reply: `Done`; `NotSupported` if the volume has no mirror or relay for that level, or
-    /// the bytes of the file are at another site and the level is later than `Local`.
+    /// the bytes of the file are at another site than its home and the level is later than `Local`.
     FsyncAt {
         /// The open file.
         open: OpenId,

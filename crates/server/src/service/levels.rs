@@ -251,3 +251,27 @@ fn at_level(level: Result<Level, Error>, reply: Reply, report: ErrorReport) -> O
         Ok(Level::Remote) | Err(_) => Outcome::WhenMirrored(Awaited::Mirrored, reply, report),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::OpenId;
+
+    use super::*;
+
+    #[test]
+    fn bytes_at_another_site_than_their_home_have_no_later_level_than_local() {
+        let open = OpenId(7);
+        for level in Level::ALL {
+            let sync = sync_between_sites(Request::FsyncAt { open, level });
+            match level {
+                Level::Async | Level::Local => {
+                    let plain = matches!(sync, Ok(Request::Fsync { open: OpenId(7), .. }));
+                    assert!(plain, "{level}: {sync:?}");
+                }
+                Level::Network | Level::Remote => {
+                    assert_eq!(sync.unwrap_err().code, Code::NotSupported, "{level}");
+                }
+            }
+        }
+    }
+}
