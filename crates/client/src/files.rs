@@ -282,8 +282,8 @@ impl Files {
     /// Makes written bytes and attributes safe at a level, whatever the level of the file is: a
     /// program knows best which of its files must outlive the office. Fails with `NotSupported` if
     /// the volume has no mirror or relay for that level, or the bytes of the file are at another
-    /// office than its home and the level is later than [`Level::Local`]. A mirror that is cut off counts as for
-    /// [`Files::fsync`].
+    /// office than its home and the level is later than [`Level::Local`]. A mirror that is cut off
+    /// counts as for [`Files::fsync`].
     pub fn fsync_at(&self, context: &Context, open: OpenId, level: Level) -> Pending<()> {
         self.ask(context, Request::FsyncAt { open, level }, done)
     }

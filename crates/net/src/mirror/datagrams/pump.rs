@@ -387,8 +387,8 @@ impl Pump {
         if let (true, Longest::Sent(_)) = (self.was_heard, self.longest) {
             let bytes = limits::DATAGRAM_BYTES;
             let why = format!(
-                "datagrams of {bytes} bytes do not arrive at port {port} of the mirror, and shorter \
-                 ones do: the MTU of the way to it is too small{error}"
+                "datagrams of {bytes} bytes do not arrive at port {port} of the mirror, and \
+                 shorter ones do: the MTU of the way to it is too small{error}"
             );
             self.datagrams.close(&why);
             return why;
