@@ -27,6 +27,7 @@ use pelago_wire::{Code, Error, Time};
 use backlog::Backlog;
 use cut::TakenCut;
 use handover::HandOver;
+use levels::Busy;
 use reached::GroupStamps;
 use relay::RelayState;
 use waits::{Waits, WaitsEnd};
@@ -102,9 +103,8 @@ pub(crate) struct Mirror {
     state: Mutex<State>,
     /// Signalled when the state has changed.
     changed: Condvar,
-    /// The time since which the mirror has not taken, or not answered, the last part that was sent.
     /// A leaf lock.
-    busy_since: Mutex<Option<Instant>>,
+    busy: Mutex<Busy>,
     backlog: Backlog,
 }
 
@@ -188,7 +188,7 @@ impl Mirror {
             parts,
             state: Mutex::new(state),
             changed: Condvar::new(),
-            busy_since: Mutex::default(),
+            busy: Mutex::default(),
             backlog: Backlog::new(),
         })
     }

@@ -17,7 +17,7 @@ use crate::id::{Generation, InodeId};
 use crate::limits;
 
 pub use compare::{ComparedBlocks, ComparedRange};
-pub use link::{CloseLink, Groups, LinkError, MirrorLink, Mirrors, OfferRefused, Via};
+pub use link::{CloseLink, Groups, LinkError, MirrorLink, Mirrors, OfferRefused, TakenCount, Via};
 
 mod compare;
 mod link;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Hello, RefusalCode, Refused};
 use pelago_wire::mirror::{
-    CloseLink, GroupPart, GroupState, LinkError, MirrorLink, MirrorSays, PrimaryRun,
+    CloseLink, GroupPart, GroupState, LinkError, MirrorLink, MirrorSays, PrimaryRun, TakenCount,
 };
 use pelago_wire::relay::RelayOffer;
 use rustls::ClientConnection;
@@ -246,6 +246,10 @@ impl MirrorLink for MirrorConnection {
 
     fn closer(&self) -> CloseLink {
         self.frames.closer()
+    }
+
+    fn taken(&self) -> TakenCount {
+        self.datagrams.as_ref().map_or_else(|| self.frames.taken(), DatagramSender::taken)
     }
 }
 

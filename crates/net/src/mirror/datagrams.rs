@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pelago_proto::fec::RepairMode;
 use pelago_wire::frame::{FrameKind, Header};
+use pelago_wire::mirror::TakenCount;
 use rustix::net::sockopt;
 
 pub(super) use incoming::IncomingReader;
@@ -204,6 +205,11 @@ impl DatagramSender {
     /// Sends the buffered frames, for which no caller waits: with fewer repair packets.
     pub(super) fn release(&self) {
         self.outbox.release();
+    }
+
+    /// Returns the count of the data packets that are complete at the mirror.
+    pub(super) fn taken(&self) -> TakenCount {
+        Arc::clone(&self.outbox.taken)
     }
 
     /// Returns the reason for which the datagrams have ended the connection, if they have.

@@ -3,10 +3,12 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::ops::DerefMut;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pelago_wire::frame::{FrameError, FrameKind, HEADER_BYTES, Header};
-use pelago_wire::mirror::CloseLink;
+use pelago_wire::mirror::{CloseLink, TakenCount};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -27,6 +29,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct Socket {
     stream: TcpStream,
     wait: Wait,
+    /// Bytes that the kernel has taken.
+    taken: TakenCount,
 }
 
 /// The limit of the time for which a socket waits.
@@ -42,7 +46,7 @@ impl Socket {
     pub(super) fn new(stream: TcpStream, wait: Wait) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         set_keepalive(&stream)?;
-        Ok(Self { stream, wait })
+        Ok(Self { stream, wait, taken: TakenCount::default() })
     }
 
     /// Returns another descriptor of the socket.
@@ -83,7 +87,9 @@ impl Read for Socket {
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(bytes).map_err(as_timeout)
+        let taken = self.stream.write(bytes).map_err(as_timeout)?;
+        self.taken.fetch_add(taken as u64, Ordering::Relaxed);
+        Ok(taken)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -182,6 +188,11 @@ where
                 let _closed = socket.shutdown(Shutdown::Both);
             }
         })
+    }
+
+    /// Returns the count of the bytes that the kernel has taken.
+    pub(super) fn taken(&self) -> TakenCount {
+        Arc::clone(&self.tls.sock.taken)
     }
 
     /// Buffers a frame until [`Frames::flush`], or until the buffer is full.

@@ -1,10 +1,11 @@
 //! The levels of a mirrored volume: syncs that wait for the mirror, and callers that are held back
 //! while it is too far behind.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
-use pelago_wire::mirror::{CloseLink, GroupState, LinkError, MirrorLink};
+use pelago_wire::mirror::{CloseLink, GroupState, LinkError, MirrorLink, TakenCount};
 use pelago_wire::{Code, Error, Handle, InodeId, Level, xattr};
 
 use super::waits::{Awaited, CUT_OFF, MirrorSigns, WaitsEnd, WhenMirrored};
@@ -67,7 +68,7 @@ impl Mirror {
     /// group commit, several times in a second.
     pub(super) fn tick(&self) {
         let now = Instant::now();
-        let busy_since = *self.busy_since.lock();
+        let busy_since = self.busy.lock().since(now);
         if !self.state.lock().gets_groups() {
             return;
         }
@@ -132,7 +133,31 @@ impl Mirror {
 
     /// Records that a part is being sent, or an answer awaited.
     pub(super) fn set_busy(&self, is_busy: bool) {
-        *self.busy_since.lock() = is_busy.then(Instant::now);
+        self.busy.lock().since = is_busy.then(Instant::now);
+    }
+}
+
+/// The work of the connection to the mirror.
+#[derive(Debug, Default)]
+pub(super) struct Busy {
+    /// The time since which the mirror has taken nothing of what was sent, or has not answered the
+    /// last part.
+    since: Option<Instant>,
+    /// The count of what the mirror takes, and its last value.
+    taken: TakenCount,
+    seen: u64,
+}
+
+impl Busy {
+    /// Returns since when the mirror is silent. It is not while it takes what is under way: on a
+    /// slow line that takes longer than a mirror may be silent.
+    fn since(&mut self, now: Instant) -> Option<Instant> {
+        let taken = self.taken.load(Ordering::Relaxed);
+        if taken != self.seen {
+            self.seen = taken;
+            self.since = self.since.map(|_| now);
+        }
+        self.since
     }
 }
 
@@ -143,7 +168,8 @@ pub(super) struct WatchedLink<'a> {
 }
 
 impl<'a> WatchedLink<'a> {
-    pub(super) const fn new(mirror: &'a Mirror, link: Box<dyn MirrorLink>) -> Self {
+    pub(super) fn new(mirror: &'a Mirror, link: Box<dyn MirrorLink>) -> Self {
+        mirror.busy.lock().taken = link.taken();
         Self { mirror, link }
     }
 

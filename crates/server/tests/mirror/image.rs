@@ -9,7 +9,7 @@ use pelago_store::rows::{Inline, NameRow, Row};
 use pelago_store::spool::GroupSum;
 use pelago_wire::mirror::{
     CloseLink, ComparedBlocks, ComparedRange, GroupKind, GroupPart, GroupState, LinkError,
-    MirrorLink, MirrorSays, PrimaryRun, RowChange, VolumeFile,
+    MirrorLink, MirrorSays, PrimaryRun, RowChange, TakenCount, VolumeFile,
 };
 use pelago_wire::{Generation, Handle, InodeId};
 
@@ -162,6 +162,8 @@ pub(super) struct Place {
     pub(super) reign: u64,
     /// The next group cannot be kept.
     pub(super) is_full: bool,
+    /// The count of what the mirror takes.
+    pub(super) taken: TakenCount,
     /// No answer is given while it is locked.
     pub(super) gate: Arc<Mutex<()>>,
     /// The questions of all connections, with their answers.
@@ -297,6 +299,10 @@ impl MirrorLink for Line {
 
     fn closer(&self) -> CloseLink {
         Box::new(|| {})
+    }
+
+    fn taken(&self) -> TakenCount {
+        Arc::clone(&self.place.lock().taken)
     }
 }
 

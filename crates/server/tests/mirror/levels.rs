@@ -1,6 +1,7 @@
 //! The levels of files: what a sync waits for, who sets a level, and who is held back.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -284,6 +285,32 @@ fn a_mirror_that_is_silent_holds_a_sync_up_for_three_seconds() {
     let closed = gate.lock();
     write(server, open, 0, b"bytes").unwrap();
     assert!(!has_reply(&begin_sync(server, open)), "it waits for the mirror again");
+    drop(closed);
+}
+
+/// On a slow line a group is under way for longer than a mirror may be silent.
+#[test]
+fn a_mirror_that_takes_what_is_sent_is_not_cut_off() {
+    let world = World::with(options());
+    let server = &world.server;
+    world.mirrored();
+    set_level(server, &ADMIN, ROOT, "remote").unwrap();
+    world.mirrored();
+    let (_, open) = create(server, ROOT, "file").unwrap();
+    let gate = gate(&world);
+    let closed = gate.lock();
+    let taken = Arc::clone(&world.place.lock().taken);
+    let waits = begin_sync(server, open);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(4) {
+        taken.fetch_add(1, Ordering::Relaxed);
+        // Slower than the group commits, which look at the count.
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!server.mirror().unwrap().is_cut_off, "after {:?}", begun.elapsed());
+    }
+    assert!(!has_reply(&waits));
+    until_cut_off(server, true);
+    waits.recv_timeout(DEADLINE).unwrap().unwrap();
     drop(closed);
 }
 

@@ -1,5 +1,8 @@
 //! The two ends of the connection between a primary and its mirror, as each sees the other.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use super::{GroupState, PrimaryRun};
 
 /// A connection of a primary to its mirror. Its methods block.
@@ -19,7 +22,17 @@ pub trait MirrorLink: Send {
     /// Returns a function that ends the connection from another thread, so that no thread waits for
     /// it any more.
     fn closer(&self) -> CloseLink;
+
+    /// Returns a count that grows as long as the other end takes what is sent. On a slow line a
+    /// part takes seconds, and so do those that are buffered: an end that takes them is not silent.
+    fn taken(&self) -> TakenCount {
+        TakenCount::default()
+    }
 }
+
+/// A count of what the other end of a connection has taken, in units of the connection. Any thread
+/// may read it.
+pub type TakenCount = Arc<AtomicU64>;
 
 /// Ends a connection.
 pub type CloseLink = Box<dyn FnOnce() + Send>;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 use pelago_wire::limits;
+use pelago_wire::mirror::TakenCount;
 
 use super::waker::Waker;
 
@@ -16,6 +17,8 @@ pub(super) struct Outbox {
     state: Mutex<State>,
     has_room: Condvar,
     pub(super) waker: Waker,
+    /// The data packets that are complete at the mirror.
+    pub(super) taken: TakenCount,
 }
 
 #[derive(Debug, Default)]
@@ -88,7 +91,12 @@ impl State {
 
 impl Outbox {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { state: Mutex::default(), has_room: Condvar::new(), waker: Waker::new()? })
+        Ok(Self {
+            state: Mutex::default(),
+            has_room: Condvar::new(),
+            waker: Waker::new()?,
+            taken: TakenCount::default(),
+        })
     }
 
     /// Adds bytes, and waits for room before that. Fails with the reason for which no more is sent.

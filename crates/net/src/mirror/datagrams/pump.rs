@@ -5,6 +5,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pelago_proto::fec::{Encoder, RepairMode};
@@ -330,6 +331,7 @@ impl Pump {
             self.longest = Longest::Arrive;
         }
         self.encoder.handle_complete(report.complete);
+        self.outbox.taken.fetch_max(report.complete, Ordering::Relaxed);
         let quality = self.link.quality();
         self.encoder.handle_quality(now, quality);
         self.status.rate = quality.rate;
