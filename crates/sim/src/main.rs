@@ -5,7 +5,7 @@
 //! kernel, TLS and the engine of the table are not there. The operations of the programs must have
 //! an order ([`linear`]), and all mounts must show the same at the end.
 //!
-//! Usage: `pelago-sim SEED [SEEDS [--first] [--guests | --sites]]`. One seed prints what it does.
+//! Usage: `pelago-sim SEED [SEEDS [--first] [--guests | --sites | --mirrors]]`. One seed prints what it does.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -20,6 +20,7 @@ mod history;
 mod linear;
 #[expect(unsafe_code, reason = "functions of the C library have no safe binding")]
 mod original;
+mod outside;
 #[expect(unsafe_code, reason = "functions of the C library have no safe binding")]
 mod ports;
 mod programs;
@@ -102,6 +103,17 @@ const EXPECTED_OF_SITES: [&str; 17] = [
     "unlinks",
     "writes",
 ];
+/// The counts that [`TELLING_SEEDS`] seeds with mirrors meet.
+const EXPECTED_OF_MIRRORS: [&str; 8] = [
+    "mirror answer lost",
+    "mirror killed primary",
+    "mirror line cut",
+    "mirror line stopped",
+    "mirror power loss",
+    "mirror promotions",
+    "mirror resyncs",
+    "mirror waits",
+];
 /// If this is set, a run tells of each switch of threads.
 const SWITCHES: &str = "PELAGO_SIM_SWITCHES";
 /// Ends with the first seed that fails.
@@ -110,6 +122,8 @@ const FIRST: &str = "--first";
 const GUESTS: &str = "--guests";
 /// Runs only the seeds that have several sites.
 const SITES: &str = "--sites";
+/// Runs each seed with a mirror that is promoted.
+const MIRRORS: &str = "--mirrors";
 /// A run takes less, also on a busy machine; one that takes more does not end.
 const MOST_SECONDS: u32 = 180;
 
@@ -119,7 +133,8 @@ fn main() -> ExitCode {
     match numbers[..] {
         [seed] => {
             original::fix_addresses();
-            run_one(seed, !arguments.contains(&ONE.to_owned()))
+            let has = |option: &str| arguments.iter().any(|it| it == option);
+            run_one(seed, !has(ONE), has(MIRRORS))
         }
         [seed, count] => {
             let has = |option: &str| arguments.iter().any(|it| it == option);
@@ -128,8 +143,13 @@ fn main() -> ExitCode {
                     && (!has(SITES) || world::has_sites(*seed))
             };
             let seeds: Vec<u64> = (seed..seed + count).filter(is_meant).collect();
-            let expected = expected(&seeds, has(GUESTS) || has(SITES));
-            run_all(&seeds, &expected, has(FIRST))
+            let mirrors = has(MIRRORS).then_some(MIRRORS);
+            let expected = match mirrors {
+                Some(_) if seeds.len() >= TELLING_SEEDS => EXPECTED_OF_MIRRORS.to_vec(),
+                Some(_) => Vec::new(),
+                None => expected(&seeds, has(GUESTS) || has(SITES)),
+            };
+            run_all(&seeds, mirrors, &expected, has(FIRST))
         }
         _ => {
             eprintln!("usage: pelago-sim SEED [SEEDS]");
@@ -152,7 +172,7 @@ impl Write for Story {
     }
 }
 
-fn run_one(seed: u64, tells: bool) -> ExitCode {
+fn run_one(seed: u64, tells: bool, has_mirror: bool) -> ExitCode {
     if tells && std::env::var_os("PELAGO_SIM_LOG").is_some() {
         use tracing_subscriber::layer::SubscriberExt;
         use tracing_subscriber::util::SubscriberInitExt;
@@ -181,7 +201,8 @@ fn run_one(seed: u64, tells: bool) -> ExitCode {
     unsafe {
         libc::alarm(MOST_SECONDS);
     }
-    let report = world::run(seed, dir.path(), std::env::var_os(SWITCHES).is_some());
+    let run = if has_mirror { world::run_with_mirror } else { world::run };
+    let report = run(seed, dir.path(), std::env::var_os(SWITCHES).is_some());
     if tells {
         print!("{}", turns::story());
     }
@@ -217,8 +238,8 @@ fn expected(seeds: &[u64], is_of_one_kind: bool) -> Vec<&'static str> {
     expected
 }
 
-/// Runs seeds, as many at a time as there are processors.
-fn run_all(seeds: &[u64], expected: &[&str], ends_early: bool) -> ExitCode {
+/// Runs seeds, as many at a time as there are processors, each with this option.
+fn run_all(seeds: &[u64], option: Option<&str>, expected: &[&str], ends_early: bool) -> ExitCode {
     let has_failed = AtomicBool::new(false);
     let began = Instant::now();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -232,7 +253,7 @@ fn run_all(seeds: &[u64], expected: &[&str], ends_early: bool) -> ExitCode {
                 let has_failed = &has_failed;
                 let goes_on = move |_: &u64| !(ends_early && has_failed.load(Ordering::Relaxed));
                 let run = move |seed| {
-                    let (ok, text) = run_apart(seed);
+                    let (ok, text) = run_apart(seed, option);
                     has_failed.fetch_or(!ok, Ordering::Relaxed);
                     if !ok {
                         eprintln!("seed {seed} failed");
@@ -269,10 +290,10 @@ fn run_all(seeds: &[u64], expected: &[&str], ends_early: bool) -> ExitCode {
 }
 
 /// Runs one seed in a process of its own. Returns whether nothing was wrong, and its output.
-fn run_apart(seed: u64) -> (bool, String) {
+fn run_apart(seed: u64, option: Option<&str>) -> (bool, String) {
     let own = std::env::current_exe().expect("a path");
     let mut command = Command::new(own);
-    command.args([&seed.to_string(), ONE]).stdout(Stdio::piped());
+    command.args([&seed.to_string(), ONE]).args(option).stdout(Stdio::piped());
     let mut child = command.spawn().expect("a process");
     let mut text = String::new();
     let mut output = child.stdout.take().expect("its output");

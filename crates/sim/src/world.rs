@@ -27,6 +27,7 @@ use crate::tap::Tap;
 use crate::turns::{self, Machine};
 
 mod guests;
+mod mirrors;
 mod sites;
 
 /// The number of clients, and of programs of each, of which the first one watches. One program more
@@ -103,6 +104,11 @@ pub(crate) const fn has_guests(seed: u64) -> bool {
 /// Returns whether a seed has several sites.
 pub(crate) const fn has_sites(seed: u64) -> bool {
     seed % SEEDS_WITH_GUESTS == SEEDS_WITH_SITES
+}
+
+/// Runs one seed with a mirror in an empty folder.
+pub(crate) fn run_with_mirror(seed: u64, dir: &Path, tells_switches: bool) -> Report {
+    mirrors::run(seed, dir, tells_switches)
 }
 
 /// Runs one seed in an empty folder.

@@ -16,6 +16,14 @@ fn nothing_is_wrong_with_the_first_seeds() {
     println!("{text}");
 }
 
+/// Mirrors are promoted at any moment.
+#[test]
+fn nothing_is_wrong_with_the_first_seeds_of_mirrors() {
+    let (is_right, text) = sim(&["1", "50", "--mirrors"]);
+    assert!(is_right, "{text}");
+    println!("{text}");
+}
+
 #[test]
 fn a_seed_gives_the_same_run_in_two_processes() {
     // The second one has guests, who come over TLS, and the third one three sites.
@@ -26,4 +34,7 @@ fn a_seed_gives_the_same_run_in_two_processes() {
         assert_eq!(seed == "10", one.contains("guest reads of"), "{one}");
         assert_eq!(seed == "12", one.contains("site mkdir: "), "{one}");
     }
+    let (_, one) = sim(&["6", "--mirrors"]);
+    assert_eq!(one, sim(&["6", "--mirrors"]).1);
+    assert!(one.contains("the primary burns"), "{one}");
 }

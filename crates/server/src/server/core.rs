@@ -9,6 +9,7 @@ use pelago_data::{self as data, OpenFiles, Passthrough, PassthroughStatus, WakeW
 use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
 use pelago_search::{BuildIndex, SearchIndex};
+use pelago_store::folder::Folder;
 use pelago_wire::{Error, Handle, Served, SessionId, SessionRecord, limits};
 
 use super::primary::expect_primary;
@@ -51,6 +52,8 @@ pub(super) struct Core {
     pub(super) index: Arc<SearchIndex>,
     /// `None` unless the volume lies on a shared store.
     pub(super) ownership: Option<Arc<Ownership>>,
+    /// The folder that has the files beside the table; `None` for a server without a volume.
+    pub(super) folder: Option<Folder>,
 }
 
 /// One [`Notify`] for each worker. They exist before the workers, because the parts that make work
@@ -114,7 +117,7 @@ impl Core {
         }
         let replaced = ReplacedFiles::new(Arc::clone(&opens), notifier(&notifies.replaced));
         let replaced = Arc::new(replaced);
-        let mirror = self.mirror(&opens, volume).map_err(failed)?;
+        let mirror = self.mirror(&opens).map_err(failed)?;
         if !self.options.adopts {
             expect_primary(&mirror, volume)?;
         }
@@ -214,13 +217,9 @@ impl Core {
     }
 
     /// Builds the mirror of the volume, without a connection.
-    fn mirror(
-        &self,
-        opens: &Arc<OpenFiles>,
-        volume: Option<&OpenVolume>,
-    ) -> Result<Arc<Mirror>, Error> {
+    fn mirror(&self, opens: &Arc<OpenFiles>) -> Result<Arc<Mirror>, Error> {
         let hindrance = match self.options.passthrough {
-            _ if volume.is_none() => Some(SetMirrorError::NoVolume),
+            _ if self.folder.is_none() => Some(SetMirrorError::NoVolume),
             _ if self.ownership.is_some() => Some(SetMirrorError::SharedStore),
             _ if self.options.read_only => Some(SetMirrorError::ReadOnly),
             Passthrough::Never => None,
@@ -228,7 +227,7 @@ impl Core {
         };
         let mirror = Mirror::new(MirrorParts {
             volume: self.parts.volume,
-            folder: volume.map(|open| open.volume.folder().clone()),
+            folder: self.folder.clone(),
             shard: Arc::clone(&self.shard),
             opens: Arc::clone(opens),
             table: Arc::clone(&self.parts.table),

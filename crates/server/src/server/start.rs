@@ -82,7 +82,8 @@ impl Server {
     }
 
     /// As [`Server::start_on`], with guests: the folder has the files `format`, `policy` and `keys`
-    /// of a volume. There is no audit log.
+    /// of a volume. If it has the seed of the table too, the volume can have a mirror. There is no
+    /// audit log.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -201,8 +202,8 @@ fn recover(
     // The folder of a shared store is not this server's alone.
     let is_audited = !options.read_only && volume.is_some_and(|open| !open.volume.is_shared());
     let audited = is_audited.then(|| Arc::clone(&host.pool));
-    let of_policy = folder.clone().or(guests);
-    let policy = Arc::new(Policy::new(parts.volume, of_policy, revoked, audited));
+    let of_files = folder.clone().or(guests);
+    let policy = Arc::new(Policy::new(parts.volume, of_files.clone(), revoked, audited));
     let sites = sites(&parts, folder, &shard, &durability, of_sites, &options);
     policy.load_charter(sites.is_first());
     let core = Core {
@@ -218,6 +219,7 @@ fn recover(
         shard,
         policy,
         sites,
+        folder: of_files,
     };
     Ok(Recovered { core, report: RecoveryReport { mended, ..report }, still_written, sessions })
 }
