@@ -42,6 +42,8 @@ mod reign;
 
 /// The programs of each client.
 const PROGRAMS: usize = 2;
+/// The number of the first program of a server's own mount: those of clients are less.
+const OWN: usize = 500;
 /// The most promotions of a run.
 const PROMOTIONS: u64 = 3;
 /// The longest time between two faults, in microseconds.
@@ -112,6 +114,8 @@ struct MirrorWorld<'a> {
     run: Option<Run>,
     runs: usize,
     clients: Vec<Client>,
+    /// The program of the server's own mount.
+    own: Option<JoinHandle<u64>>,
     cables: Cables,
     site: Option<Site>,
     outside: Arc<Outside>,
@@ -152,6 +156,7 @@ pub(super) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
         run: None,
         runs: 0,
         clients: Vec::new(),
+        own: None,
         cables,
         site: None,
         outside,
@@ -164,6 +169,10 @@ pub(super) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
     let promotions = 1 + turns::random(PROMOTIONS);
     for left in (0..promotions).rev() {
         world.start_clients();
+        if !palette.loses_server() {
+            // Its changes would be lost with its server.
+            world.start_own_program();
+        }
         world.break_things(palette);
         if left == 0 {
             world.catch_up();
@@ -288,12 +297,23 @@ impl MirrorWorld<'_> {
                 let number = (self.reigns * CLIENTS + number) * PROGRAMS + program;
                 let files = Files::new(Arc::clone(&holder) as _);
                 turns::on(machine, || {
-                    programs::start(files, self.volume, Program(number), &self.reign)
+                    programs::start(files, self.volume, Program(number), &self.reign, false)
                 })
             });
             let programs = programs.collect();
             self.clients.push(Client { machine, _holder: holder, programs });
         }
+    }
+
+    /// Starts a program of the server's own mount, which ends with it.
+    fn start_own_program(&mut self) {
+        let run = self.running();
+        let program = Program(self.reigns * CLIENTS * PROGRAMS + OWN);
+        let files = run.files.clone();
+        let started = turns::on(run.machine, || {
+            programs::start(files, self.volume, program, &self.reign, true)
+        });
+        self.own = Some(started);
     }
 
     /// Has things go wrong until the primary burns, or its programs have ended.
@@ -387,12 +407,10 @@ impl MirrorWorld<'_> {
     fn catch_up(&mut self) {
         self.cables.mend();
         self.line().mend();
-        for client in &mut self.clients {
-            for program in client.programs.drain(..) {
-                let failed = program.join().expect("a program");
-                *self.history.lock().counts.entry("mirror failed operations").or_default() +=
-                    failed;
-            }
+        let of_clients = self.clients.iter_mut().flat_map(|client| client.programs.drain(..));
+        for program in of_clients.chain(self.own.take()) {
+            let failed = program.join().expect("a program");
+            *self.history.lock().counts.entry("mirror failed operations").or_default() += failed;
         }
         if !self.wait_for_mirror(PATIENCE) {
             self.wrong.push("the mirror does not catch up".to_owned());
@@ -408,6 +426,7 @@ impl MirrorWorld<'_> {
             turns::stand_still(client.machine, None);
             mem::forget(client);
         }
+        mem::forget(self.own.take());
         let Some(Site { store, line }) = self.site.take() else { return };
         line.end();
         *self.history.lock().counts.entry("mirror resyncs").or_default() += line.resyncs();

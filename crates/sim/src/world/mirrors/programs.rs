@@ -24,6 +24,10 @@ const FILES: usize = 4;
 const OPERATIONS: u64 = 40;
 /// The longest time between two of them, in microseconds.
 const PAUSE_MICROS: u64 = 400_000;
+/// A program of the server's own mount does so many at once, mostly, and pauses for longer: groups
+/// are cut between two of them.
+const BURST: u64 = 8;
+const BURST_PAUSE_MICROS: u64 = 4_000_000;
 const CONTEXT: Context = Context::direct(0, 0);
 
 /// A program, with its mount.
@@ -36,6 +40,7 @@ pub(super) struct Runner {
     /// `None` if the program does not know it.
     names: Option<u64>,
     last_value: u64,
+    has_bursts: bool,
 }
 
 fn at(text: &str) -> At {
@@ -101,9 +106,11 @@ pub(super) fn start(
     volume: Volume,
     program: Program,
     reign: &Arc<Mutex<Reign>>,
+    has_bursts: bool,
 ) -> JoinHandle<u64> {
     let reign = Arc::clone(reign);
-    let runner = Runner { files, volume, program, reign, names: Some(0), last_value: 0 };
+    let names = Some(0);
+    let runner = Runner { files, volume, program, reign, names, last_value: 0, has_bursts };
     let thread = thread::Builder::new().name(format!("program-{}", program.0));
     thread.spawn(move || runner.run()).expect("a thread")
 }
@@ -113,7 +120,7 @@ impl Runner {
     fn run(mut self) -> u64 {
         let mut failed = 0;
         for _ in 0..OPERATIONS {
-            thread::sleep(Duration::from_micros(turns::random(PAUSE_MICROS)));
+            self.pause();
             let (what, result) = match turns::random(8) {
                 0..=2 => ("writes", self.write()),
                 3 | 4 => ("reads", self.read()),
@@ -123,6 +130,15 @@ impl Runner {
             failed += u64::from(result.is_err());
         }
         failed
+    }
+
+    fn pause(&self) {
+        let most = match self.has_bursts {
+            true if turns::random(BURST) == 0 => BURST_PAUSE_MICROS,
+            true => return,
+            false => PAUSE_MICROS,
+        };
+        thread::sleep(Duration::from_micros(turns::random(most)));
     }
 
     fn open(&self, file: usize, flags: OpenFlags) -> Result<Opened, Error> {
