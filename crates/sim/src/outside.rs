@@ -26,7 +26,7 @@ impl Outside {
         let (socket, mut other) = UnixStream::pair().expect("sockets");
         let job = Arc::<Mutex<Option<Job>>>::default();
         let jobs = Arc::clone(&job);
-        thread::spawn(move || {
+        let started = thread::Builder::new().name("outside".to_owned()).spawn(move || {
             let mut byte = [0];
             while other.read_exact(&mut byte).is_ok() {
                 let job = jobs.lock().take();
@@ -38,6 +38,7 @@ impl Outside {
                 }
             }
         });
+        started.expect("a thread");
         Self { job, socket }
     }
 

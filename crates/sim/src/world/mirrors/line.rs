@@ -74,23 +74,24 @@ impl Line {
         let store = Arc::clone(store);
         let outside = Arc::clone(outside);
         turns::on(machine, || {
-            thread::spawn(move || {
-                loop {
-                    let (wire, volume, offer) = {
-                        let mut state = line.state.lock();
-                        while state.asking.is_empty() && !state.is_gone {
-                            line.changed.wait(&mut state);
-                        }
-                        let Some(asking) = state.asking.pop_front() else { return };
-                        asking
-                    };
+            start("mirror", move || {
+                while let Some((wire, volume, offer)) = line.accept() {
                     let line = Arc::clone(&line);
                     let store = Arc::clone(&store);
                     let outside = Arc::clone(&outside);
-                    thread::spawn(move || line.connect(&wire, store, &outside, volume, offer));
+                    start("mirrored", move || line.connect(&wire, store, &outside, volume, offer));
                 }
-            })
+            });
         });
+    }
+
+    /// Returns the next connection; `None` if there is no line any more.
+    fn accept(&self) -> Option<(Arc<Wire>, VolumeId, Offer)> {
+        let mut state = self.state.lock();
+        while state.asking.is_empty() && !state.is_gone {
+            self.changed.wait(&mut state);
+        }
+        state.asking.pop_front()
     }
 
     /// The mirror's end of a connection.
@@ -278,6 +279,11 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.wire.cut();
     }
+}
+
+/// Starts a thread of the mirror, which ends with its connection or its line.
+fn start(name: &str, run: impl FnOnce() + Send + 'static) {
+    thread::Builder::new().name(name.to_owned()).spawn(run).expect("a thread");
 }
 
 fn lost() -> LinkError {

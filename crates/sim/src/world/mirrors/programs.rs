@@ -165,7 +165,9 @@ impl Runner {
             let to = FilePos { open, offset };
             let bytes = value.to_le_bytes();
             let answer = self.files.write(&CONTEXT, to, &bytes, WriteFlags::NONE).wait();
-            written = written.and(answer.map(drop));
+            if let Err(error) = answer {
+                written = Err(error);
+            }
             if turns::random(3) == 0 {
                 thread::sleep(Duration::from_micros(turns::random(150_000)));
             }
