@@ -5,7 +5,8 @@
 //! kernel, TLS and the engine of the table are not there. The operations of the programs must have
 //! an order ([`linear`]), and all mounts must show the same at the end.
 //!
-//! Usage: `pelago-sim SEED [SEEDS [--first] [--guests | --sites | --mirrors]]`. One seed prints what it does.
+//! Usage: `pelago-sim SEED [SEEDS [--first] [--guests | --sites]] [--mirrors]`. One seed prints
+//! what it does.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -14,13 +15,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 mod cables;
+mod engine_thread;
 mod faults;
 mod grants;
 mod history;
 mod linear;
 #[expect(unsafe_code, reason = "functions of the C library have no safe binding")]
 mod original;
-mod outside;
 #[expect(unsafe_code, reason = "functions of the C library have no safe binding")]
 mod ports;
 mod programs;

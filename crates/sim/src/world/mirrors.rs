@@ -30,9 +30,9 @@ use self::programs::observe;
 use self::reign::{Reign, Thing, Values};
 use super::{CLIENTS, Report, SYNC_INTERVALS, TERM, gains, guests};
 use crate::cables::{Cables, Ways, client_socket, server_socket};
+use crate::engine_thread::EngineThread;
 use crate::faults::{Fault, Palette};
 use crate::history::{History, Program};
-use crate::outside::Outside;
 use crate::tap::Tap;
 use crate::turns::{self, Machine};
 
@@ -118,7 +118,7 @@ struct MirrorWorld<'a> {
     own: Option<JoinHandle<u64>>,
     cables: Cables,
     site: Option<Site>,
-    outside: Arc<Outside>,
+    engine: Arc<EngineThread>,
     reign: Arc<Mutex<Reign>>,
     reigns: usize,
     /// The tap counts here. Nothing else is in it.
@@ -128,7 +128,7 @@ struct MirrorWorld<'a> {
 
 /// Runs one seed in an empty folder.
 pub(super) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
-    let outside = Arc::new(Outside::start());
+    let engine = Arc::new(EngineThread::start());
     let net = turns::begin(seed, "net", tells_switches);
     let cables = turns::on(net, || Cables::lay(guests::ends(dir, false))).expect("cables");
     let palette = Palette::choose();
@@ -159,7 +159,7 @@ pub(super) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
         own: None,
         cables,
         site: None,
-        outside,
+        engine,
         reign: Arc::default(),
         reigns: 0,
         history: Arc::default(),
@@ -211,12 +211,12 @@ impl MirrorWorld<'_> {
         let machine = turns::machine(&format!("mirror {}", self.reigns), gains());
         let dir = self.dir.join(format!("site-{}", self.reigns));
         std::fs::create_dir(&dir).expect("a folder");
-        let store = self.outside.run(move || {
+        let store = self.engine.run(move || {
             let dir = Folder::open(&dir).expect("a folder");
             Arc::new(MirrorStore::open(&dir).expect("mirrors"))
         });
         let line = Arc::<Line>::default();
-        line.serve(machine, &store, &self.outside);
+        line.serve(machine, &store, &self.engine);
         self.site = Some(Site { store, line });
     }
 
@@ -431,12 +431,13 @@ impl MirrorWorld<'_> {
         line.end();
         *self.history.lock().counts.entry("mirror resyncs").or_default() += line.resyncs();
         let volume = self.volume.id;
-        let (promoted, table) = self.outside.run(move || {
+        let (promoted, table) = self.engine.run(move || {
             let promoted = store.promote(volume).expect("a mirror");
             let table = read_table(&promoted.path);
             (promoted, table)
         });
-        let (reign, number) = (promoted.reign, promoted.number);
+        let reign = promoted.reign;
+        let number = promoted.number;
         turns::tell(format_args!("reign {reign} goes on from group {number:?}"));
         self.folder = promoted.path;
         self.table = table;

@@ -14,7 +14,7 @@ use pelago_wire::mirror::{
     OfferRefused, Via,
 };
 
-use crate::outside::Outside;
+use crate::engine_thread::EngineThread;
 use crate::turns::{self, Machine};
 
 /// Most messages take so long, in microseconds; one in so many takes longer.
@@ -22,14 +22,14 @@ const DELAY_MICROS: u64 = 1_000;
 const LONG_DELAY_MICROS: u64 = 400_000;
 const LONG_DELAYS: u64 = 100;
 
-/// One way of a connection.
-type Way<T> = VecDeque<(Duration, T)>;
+/// What is on its way in one direction.
+type InFlight<T> = VecDeque<(Duration, T)>;
 
 /// The messages of a connection that have not arrived.
 #[derive(Default)]
 struct Messages {
-    to_mirror: Way<Vec<u8>>,
-    to_primary: Way<Result<GroupState, LinkError>>,
+    to_mirror: InFlight<Vec<u8>>,
+    to_primary: InFlight<Result<GroupState, LinkError>>,
     is_cut: bool,
 }
 
@@ -68,18 +68,18 @@ impl Line {
         self: &Arc<Self>,
         machine: Machine,
         store: &Arc<MirrorStore>,
-        outside: &Arc<Outside>,
+        engine: &Arc<EngineThread>,
     ) {
         let line = Arc::clone(self);
         let store = Arc::clone(store);
-        let outside = Arc::clone(outside);
+        let engine = Arc::clone(engine);
         turns::on(machine, || {
             start("mirror", move || {
                 while let Some((wire, volume, offer)) = line.accept() {
                     let line = Arc::clone(&line);
                     let store = Arc::clone(&store);
-                    let outside = Arc::clone(&outside);
-                    start("mirrored", move || line.connect(&wire, store, &outside, volume, offer));
+                    let engine = Arc::clone(&engine);
+                    start("mirrored", move || line.connect(&wire, store, &engine, volume, offer));
                 }
             });
         });
@@ -99,7 +99,7 @@ impl Line {
         &self,
         wire: &Wire,
         store: Arc<MirrorStore>,
-        outside: &Outside,
+        engine: &EngineThread,
         volume: VolumeId,
         offer: Offer,
     ) {
@@ -108,7 +108,7 @@ impl Line {
             drop(store);
             offered
         };
-        let mut groups = match outside.run(offered) {
+        let mut groups = match engine.run(offered) {
             Ok(groups) => groups,
             Err(OfferRefused::Failed(why)) => return self.answer(wire, Err(LinkError::Lost(why))),
             Err(OfferRefused::NotPrimary(reign)) => {
@@ -120,7 +120,7 @@ impl Line {
             if let Ok(GroupPart::Begin { kind, .. }) = GroupPart::decode(&body) {
                 self.state.lock().resyncs += u64::from(kind == GroupKind::Resync);
             }
-            let (back, taken) = outside.run(move || {
+            let (back, taken) = engine.run(move || {
                 let taken = groups.take(&body);
                 (groups, taken)
             });
@@ -141,7 +141,7 @@ impl Line {
             self.answer(wire, Ok(answer));
             // It may be promoted before the group is carried out.
             thread::sleep(Duration::from_micros(turns::random(DELAY_MICROS)));
-            let (back, done) = outside.run(move || {
+            let (back, done) = engine.run(move || {
                 let done = if is_safe { groups.carry_out() } else { Ok(()) };
                 (groups, done)
             });
@@ -151,7 +151,7 @@ impl Line {
                 break;
             }
         }
-        outside.run(move || drop(groups));
+        engine.run(move || drop(groups));
     }
 
     fn answer(&self, wire: &Wire, answer: Result<GroupState, LinkError>) {
@@ -159,23 +159,23 @@ impl Line {
         wire.changed.notify_all();
     }
 
-    /// Returns the next message of a way, when it has arrived; `None` if the connection is cut.
-    fn next<T>(&self, wire: &Wire, way: impl Fn(&mut Messages) -> &mut Way<T>) -> Option<T> {
+    /// Returns the next message of a direction, when it has arrived; `None` if the connection is cut.
+    fn next<T>(&self, wire: &Wire, of: impl Fn(&mut Messages) -> &mut InFlight<T>) -> Option<T> {
         loop {
             let arrives = {
                 let mut messages = wire.messages.lock();
-                while way(&mut messages).is_empty() && !messages.is_cut {
+                while of(&mut messages).is_empty() && !messages.is_cut {
                     wire.changed.wait(&mut messages);
                 }
                 if messages.is_cut {
                     return None;
                 }
-                way(&mut messages).front().map_or(Duration::ZERO, |(arrives, _)| *arrives)
+                of(&mut messages).front().map_or(Duration::ZERO, |(arrives, _)| *arrives)
             };
             let arrives = arrives.max(self.state.lock().stopped_until);
             match arrives.checked_sub(turns::now()).filter(|left| !left.is_zero()) {
                 Some(left) => thread::sleep(left),
-                None => return way(&mut wire.messages.lock()).pop_front().map(|(_, it)| it),
+                None => return of(&mut wire.messages.lock()).pop_front().map(|(_, it)| it),
             }
         }
     }

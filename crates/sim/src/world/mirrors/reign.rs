@@ -1,4 +1,5 @@
-//! What the programs of one primary did, and what must be left of it when its mirror is promoted.
+//! The history of one primary: what its programs did, and what must be left of it when its mirror
+//! is promoted.
 //!
 //! Programs change *things*: 8 bytes of a file, or the names of a program. Each change gives its
 //! thing a value that no other change gives. The state of a promoted volume has an order with all

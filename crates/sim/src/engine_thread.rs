@@ -13,20 +13,20 @@ use crate::turns;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A thread that takes no turns.
-pub(crate) struct Outside {
+pub(crate) struct EngineThread {
     job: Arc<Mutex<Option<Job>>>,
     /// A byte says that there is a job, or that it is done: reads of sockets really wait.
     socket: UnixStream,
 }
 
-impl Outside {
+impl EngineThread {
     /// Starts the thread, before turns begin.
     pub(crate) fn start() -> Self {
         assert!(turns::current().is_none(), "its threads must not take turns");
         let (socket, mut other) = UnixStream::pair().expect("sockets");
         let job = Arc::<Mutex<Option<Job>>>::default();
         let jobs = Arc::clone(&job);
-        let started = thread::Builder::new().name("outside".to_owned()).spawn(move || {
+        let started = thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let mut byte = [0];
             while other.read_exact(&mut byte).is_ok() {
                 let job = jobs.lock().take();
