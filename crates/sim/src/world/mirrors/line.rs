@@ -159,7 +159,7 @@ impl Line {
         wire.changed.notify_all();
     }
 
-    /// Returns the next message of a direction, when it has arrived; `None` if the connection is cut.
+    /// Returns the next message in a direction, once it has arrived; `None` if the line is cut.
     fn next<T>(&self, wire: &Wire, of: impl Fn(&mut Messages) -> &mut InFlight<T>) -> Option<T> {
         loop {
             let arrives = {
@@ -264,9 +264,8 @@ impl MirrorLink for Link {
     }
 
     fn receive(&mut self) -> Result<GroupState, LinkError> {
-        self.line
-            .next(&self.wire, |messages| &mut messages.to_primary)
-            .unwrap_or_else(|| Err(lost()))
+        let answer = self.line.next(&self.wire, |messages| &mut messages.to_primary);
+        answer.unwrap_or_else(|| Err(lost()))
     }
 
     fn closer(&self) -> CloseLink {
