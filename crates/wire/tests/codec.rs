@@ -11,10 +11,10 @@ use pelago_wire::codec::{
 use pelago_wire::{
     AccessPage, AllocateMode, Attr, AuditPage, AuditPlace, Backing, Buffer, Code, Cookie, DataPath,
     DenialCause, DeniedRight, DirEntry, Entry, Error, FileKind, FileLock, Granted, GuestAccess,
-    Handle, InodeId, Leases, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags,
-    OpenId, PassedRevocation, PlaceFlags, RenameFlags, Reply, Request, SeekFrom, SessionId,
-    SetAttr, SetTime, SiteToken, Time, VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags,
-    limits,
+    Handle, InodeId, Leases, Level, LockKind, LockMode, LockOwner, Name, NameHash, NewMode,
+    OpenFlags, OpenId, PassedRevocation, PlaceFlags, RenameFlags, Reply, Request, SeekFrom,
+    SessionId, SetAttr, SetTime, SiteToken, Time, VolumeStats, Whence, WriteEra, WriteFlags,
+    XattrFlags, limits,
 };
 use proptest::collection::vec;
 use proptest::option;
