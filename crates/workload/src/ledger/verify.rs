@@ -137,6 +137,22 @@ mod tests {
         state.iter().for_each(|(name, bytes)| fs::write(folder.join(name), bytes).unwrap());
     }
 
+    /// Rewrites a ledger as if one writer had done everything before the other one began.
+    fn put_in_turn(ledger: &Path, writers: [usize; 2]) {
+        let text = fs::read_to_string(ledger).unwrap();
+        let mut lines = Vec::new();
+        let mut of = [Vec::new(), Vec::new()];
+        for line in text.lines() {
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                ["l", ..] => lines.push(line),
+                [_, writer, _] => of[writer.parse::<usize>().unwrap()].push(line),
+                _ => panic!("{line}"),
+            }
+        }
+        writers.iter().for_each(|writer| lines.extend(&of[*writer]));
+        fs::write(ledger, lines.join("\n") + "\n").unwrap();
+    }
+
     /// Returns the step before the last write of a writer that is followed by a sync.
     fn before_a_write(writer: usize) -> usize {
         let mut plan = Plan::new(seed_of(SEED, writer));
@@ -169,7 +185,9 @@ mod tests {
 
     #[test]
     fn bytes_that_are_behind_names_are_missing_and_no_problem_unless_promised() {
-        let back = |root: &Path, _: &Path| {
+        let back = |root: &Path, ledger: &Path| {
+            // A later sync of the other writer would cover it.
+            put_in_turn(ledger, [0, 1]);
             let step = before_a_write(1);
             let mut plan = Plan::new(seed_of(SEED, 1));
             (0..step).for_each(|_| drop(plan.step()));
@@ -191,18 +209,7 @@ mod tests {
     #[test]
     fn a_sync_covers_what_others_did_before() {
         let fates = after(&["remote"], |root, ledger| {
-            let text = fs::read_to_string(ledger).unwrap();
-            let mut lines = Vec::new();
-            let mut of = [Vec::new(), Vec::new()];
-            for line in text.lines() {
-                match line.split(' ').collect::<Vec<_>>()[..] {
-                    ["l", ..] => lines.push(line),
-                    [_, writer, _] => of[writer.parse::<usize>().unwrap()].push(line),
-                    _ => panic!("{line}"),
-                }
-            }
-            lines.extend(of[1].iter().chain(&of[0]));
-            fs::write(ledger, lines.join("\n") + "\n").unwrap();
+            put_in_turn(ledger, [1, 0]);
             go_back(root, 1, 3, false);
         });
         assert_eq!(fates.problems.len(), 1, "{fates}");
