@@ -1,6 +1,6 @@
 //! Writers of which each goes a way of its own, and a ledger of what was answered to them.
 //!
-//! What a writer does follows from a seed ([`plan`]): it makes, grows, overwrites, cuts, renames
+//! What a writer does follows from a seed (`plan`): it makes, grows, overwrites, cuts, renames
 //! and removes the files of one folder, and syncs them. The folder has a level of safety, which is
 //! what these syncs mean. [`run`] notes each step in a file outside, before the system call and
 //! after its answer. After a disaster [`verify`] looks for the step up to which a folder has
