@@ -10,6 +10,8 @@ const ROUNDS: usize = 10;
 /// The time after which a least round trip is forgotten, or up to twice as long: the path may have
 /// become longer.
 const LEAST_TIME: Duration = Duration::from_secs(30);
+/// Round trips that are recent.
+const RECENT: usize = 4;
 /// What is left of the rate after losses of a full queue.
 const LOWERED: (u64, u64) = (2, 3);
 
@@ -68,5 +70,27 @@ impl LeastTrip {
     /// Returns the least one; `None` if there is none.
     pub(super) fn get(&self) -> Option<Duration> {
         self.least.into_iter().flatten().min()
+    }
+}
+
+/// The least round trip of the last few, by which a longer path is known soon.
+#[derive(Debug, Default)]
+pub(super) struct RecentTrip {
+    trips: VecDeque<Duration>,
+}
+
+impl RecentTrip {
+    /// Adds the least time of a round trip; `None` if no report told it.
+    pub(super) fn add(&mut self, trip: Option<Duration>) {
+        let Some(trip) = trip else { return };
+        if self.trips.len() == RECENT {
+            self.trips.pop_front();
+        }
+        self.trips.push_back(trip);
+    }
+
+    /// Returns the least one; `None` if there is none.
+    pub(super) fn get(&self) -> Option<Duration> {
+        self.trips.iter().copied().min()
     }
 }

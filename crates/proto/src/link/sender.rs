@@ -10,12 +10,17 @@ use super::LinkQuality;
 use super::arrivals::REPORT_TIME;
 use super::loss::Loss;
 use super::phase::{Phase, Round};
-use super::rate::{BestRate, LeastTrip};
+use super::rate::{BestRate, LeastTrip, RecentTrip};
 
 /// Bytes that may be under way in any case and without a pace: the window before anything is known.
 const LEAST_WINDOW: u64 = 10 * limits::DATAGRAM_BYTES as u64;
 /// How much more than it has delivered a link may take that was never full.
 const UNKNOWN: u64 = 4;
+/// The window of a path that has become longer, in parts of a hundred of what the best rate delivers
+/// in a recent round trip. A window of the least one, which is not forgotten for half a minute,
+/// would be less than a round trip: the rate would fall again and again until nothing is left. It
+/// is below a hundred, so that a queue which is only this sender's own empties.
+const LONGER: u64 = 97;
 /// The time by which a datagram may be ahead of its pace: sends of several at once cost less.
 const AHEAD: Duration = Duration::from_millis(1);
 /// The time by which one may be behind it and catch up: the thread that sends was not woken sooner.
@@ -51,6 +56,7 @@ pub struct LinkSender {
     phase: Phase,
     best: BestRate,
     least: LeastTrip,
+    recent: RecentTrip,
     loss: Loss,
     round: RoundTrip,
     /// The last report, or the first datagram after a time without any under way.
@@ -88,6 +94,7 @@ struct RoundTrip {
     /// It ends with a report of this number or a higher one.
     end: u64,
     trips: Duration,
+    least: Option<Duration>,
     reports: u32,
     /// Nothing was sent in it without more behind it.
     has_backlog: bool,
@@ -109,6 +116,7 @@ impl LinkSender {
             phase: Phase::START,
             best: BestRate::default(),
             least: LeastTrip::default(),
+            recent: RecentTrip::default(),
             loss: Loss::new(),
             round: RoundTrip { has_backlog: true, ..RoundTrip::default() },
             heard: Duration::ZERO,
@@ -177,6 +185,7 @@ impl LinkSender {
             self.least.add(now, trip);
             self.last_trip = trip;
             self.round.trips += trip;
+            self.round.least = Some(self.round.least.map_or(trip, |least| least.min(trip)));
             self.round.reports += 1;
         }
         self.note_runs(report);
@@ -239,10 +248,14 @@ impl LinkSender {
     #[must_use]
     pub fn window(&self) -> u64 {
         let Some(least) = self.least.get() else { return LEAST_WINDOW };
-        // Reports come some time after what they are of.
-        let micros = (least + REPORT_TIME).as_micros().min(u128::from(u64::MAX)) as u64;
-        let delivered = self.best.best().saturating_mul(micros) / 1_000_000;
-        (delivered.saturating_mul(self.phase.window()) / 100).max(LEAST_WINDOW)
+        let of_trip = |trip: Duration, percent: u64| {
+            // Reports come some time after what they are of.
+            let micros = (trip + REPORT_TIME).as_micros().min(u128::from(u64::MAX)) as u64;
+            let delivered = self.best.best().saturating_mul(micros) / 1_000_000;
+            delivered.saturating_mul(percent) / 100
+        };
+        let of_recent = self.recent.get().map_or(0, |trip| of_trip(trip, LONGER));
+        of_trip(least, self.phase.window()).max(of_recent).max(LEAST_WINDOW)
     }
 
     /// Returns the bytes of datagrams of which nothing is known.
@@ -274,6 +287,7 @@ impl LinkSender {
             return;
         };
         let has_queue = self.has_queue();
+        self.recent.add(self.round.least);
         let settled = seen.settled - begin.settled;
         let lost = seen.lost.saturating_sub(begin.lost);
         let has_overflowed = has_queue && self.loss.is_more(settled, lost);

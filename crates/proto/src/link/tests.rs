@@ -279,6 +279,20 @@ fn only_a_backlog_probes() {
     assert!(most as f64 <= delivered * 2.0, "the window is 1.9 round trips: {most}");
 }
 
+/// Another way to the same place, four times as long: half a minute passes until the least round
+/// trip is forgotten, and the window must not shrink with it.
+#[test]
+fn a_path_that_becomes_longer_keeps_most_of_its_rate() {
+    let mut bulk = Bulk::new(20.0, ms(25), 0.0);
+    bulk.run(ms(5000));
+    bulk.there.delay = ms(100);
+    bulk.back.delay = ms(100);
+    bulk.there.queue = ms(100);
+    bulk.run(ms(3000));
+    let least = (0..12).map(|_| bulk.run(ms(5000))).fold(f64::INFINITY, f64::min);
+    assert!(least >= 0.5 * bulk.there.rate, "{least} of {}", bulk.there.rate);
+}
+
 /// A link that is dead for a while is taken up again.
 #[test]
 fn a_silent_link_is_found_again() {
