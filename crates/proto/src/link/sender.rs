@@ -16,10 +16,10 @@ use super::rate::{BestRate, LeastTrip, RecentTrip};
 const LEAST_WINDOW: u64 = 10 * limits::DATAGRAM_BYTES as u64;
 /// How much more than it has delivered a link may take that was never full.
 const UNKNOWN: u64 = 4;
-/// The window of a path that has become longer, in parts of a hundred of what the best rate delivers
-/// in a recent round trip. A window of the least one, which is not forgotten for half a minute,
-/// would be less than a round trip: the rate would fall again and again until nothing is left. It
-/// is below a hundred, so that a queue which is only this sender's own empties.
+/// The window of a path that has become longer, in parts of a hundred of what the best rate
+/// delivers in a recent round trip. A window of the least one, which is not forgotten for half a
+/// minute, would be less than a round trip: the rate would fall again and again until nothing is
+/// left. It is below a hundred, so that a queue which is only this sender's own empties.
 const LONGER: u64 = 97;
 /// The time by which a datagram may be ahead of its pace: sends of several at once cost less.
 const AHEAD: Duration = Duration::from_millis(1);
