@@ -9,8 +9,8 @@
 //!
 //! The rate is the best delivery rate of the last ten round trips, and the window 1.9 times what
 //! that delivers in the least round trip (after BBR, Cardwell et al., ACM Queue 14-5, 2016): beside
-//! a stream of TCP that fills the queue both have their share. It is at least nearly a round trip as
-//! it was lately: the way may have become longer. Datagrams are paced just below the
+//! a stream of TCP that fills the queue both have their share. It is at least nearly a round trip
+//! as it was lately, because the way may have become longer. Datagrams are paced just below the
 //! rate, but for the first ten under way. One round trip now and then *probes* with a quarter more,
 //! and only with a backlog: a link is not probed with what nobody waits for. If the rate grows, it
 //! probes again; if a queue follows, it drains. Repair packets count like any others.
